@@ -1972,7 +1972,7 @@ coreline_code_t coreline_member_shootdown(const struct coreline_member_t *member
  * a function that the member runs).
  *
  * Threads: the thread that entered calls it. Signals: no signal handler may call it. Fork: a child
- * may leave a member that the thread that forked had entered.
+ * may leave a member that the forking thread had entered.
  */
 coreline_code_t coreline_member_leave(const struct coreline_member_t *member);
 
@@ -2174,7 +2174,7 @@ coreline_code_t coreline_reader_get(const struct coreline_reader_t *reader, void
  * `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
  *
  * Threads: only the thread that entered may call it. Signals: a handler may leave a reader that it
- * has entered itself. Fork: a child may leave a reader that the thread that forked had entered.
+ * has entered itself. Fork: a child may leave a reader that the forking thread had entered.
  */
 coreline_code_t coreline_reader_leave(const struct coreline_reader_t *reader);
 
@@ -2320,8 +2320,8 @@ coreline_code_t coreline_domain_shootdown(const struct coreline_domain_t *domain
  * refuses `membarrier`, which a wait needs).
  *
  * Threads: any number of threads may call it at the same time. A thread that ends does not return
- * its leases. Signals: no signal handler may call it. Fork: a child keeps the leases of the thread
- * that forked. Those of other threads are never returned.
+ * its leases. Signals: no signal handler may call it. Fork: a child keeps the leases of the
+ * forking thread. Those of other threads are never returned.
  */
 coreline_code_t coreline_domain_lease(const struct coreline_domain_t *domain,
                                       struct coreline_lease_t *lease);
@@ -2336,7 +2336,7 @@ coreline_code_t coreline_domain_lease(const struct coreline_domain_t *domain,
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: a child keeps the leases of the thread that forked. Those of other threads are never
+ * it. Fork: a child keeps the leases of the forking thread. Those of other threads are never
  * returned.
  */
 coreline_code_t coreline_domain_try_lease(const struct coreline_domain_t *domain,
@@ -2353,7 +2353,7 @@ coreline_code_t coreline_domain_try_lease(const struct coreline_domain_t *domain
  * refuses `membarrier`, which a wait needs).
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: a child keeps the leases of the thread that forked. Those of other threads are never
+ * it. Fork: a child keeps the leases of the forking thread. Those of other threads are never
  * returned.
  */
 coreline_code_t coreline_domain_lease_by(const struct coreline_domain_t *domain,
@@ -2370,7 +2370,7 @@ coreline_code_t coreline_domain_lease_by(const struct coreline_domain_t *domain,
  * domain).
  *
  * Threads: any thread may return a lease. Signals: no signal handler may call it. Fork: a child
- * may return the leases of the thread that forked.
+ * may return the leases of the forking thread.
  */
 coreline_code_t coreline_domain_return(const struct coreline_domain_t *domain,
                                        struct coreline_lease_t *lease);
@@ -2610,9 +2610,9 @@ coreline_code_t coreline_mutex_lock_by(struct coreline_mutex_t *mutex, uint64_t 
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: the holder calls it. Signals: async-signal-safe, for a mutex that the handler locked by
- * `coreline_mutex_try_lock`. Fork: a child may unlock a mutex that the thread that forked held.
- * But if another thread waited for the mutex at the time of the fork, it stays locked, and the
- * child must initialise it again.
+ * `coreline_mutex_try_lock`. Fork: a child may unlock a mutex that the forking thread held. But if
+ * another thread waited for the mutex at the time of the fork, it stays locked, and the child must
+ * initialise it again.
  */
 coreline_code_t coreline_mutex_unlock(struct coreline_mutex_t *mutex);
 
@@ -2669,8 +2669,8 @@ coreline_code_t coreline_checked_mutex_lock_by(struct coreline_checked_mutex_t *
  * `CORELINE_ERROR_NOT_HELD`, `CORELINE_ERROR_NOT_OWNER`.
  *
  * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
- * mutex that the thread that forked held. But if another thread waited for the mutex at the time
- * of the fork, it stays locked, and the child must initialise it again.
+ * mutex that the forking thread held. But if another thread waited for the mutex at the time of
+ * the fork, it stays locked, and the child must initialise it again.
  */
 coreline_code_t coreline_checked_mutex_unlock(struct coreline_checked_mutex_t *mutex);
 
@@ -2728,9 +2728,9 @@ coreline_code_t coreline_rwlock_read_by(struct coreline_rwlock_t *rwlock, uint64
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: a reader calls it. Signals: async-signal-safe, for a lock that the handler locked by
- * `coreline_rwlock_try_read`. Fork: a child may unlock a lock that the thread that forked held.
- * But if another thread waited for the lock at the time of the fork, it stays locked, and the
- * child must initialise it again.
+ * `coreline_rwlock_try_read`. Fork: a child may unlock a lock that the forking thread held. But if
+ * another thread waited for the lock at the time of the fork, it stays locked, and the child must
+ * initialise it again.
  */
 coreline_code_t coreline_rwlock_read_unlock(struct coreline_rwlock_t *rwlock);
 
@@ -2786,9 +2786,9 @@ coreline_code_t coreline_rwlock_write_by(struct coreline_rwlock_t *rwlock, uint6
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: the writer calls it. Signals: async-signal-safe, for a lock that the handler locked by
- * `coreline_rwlock_try_write`. Fork: a child may unlock a lock that the thread that forked held.
- * But if another thread waited for the lock at the time of the fork, it stays locked, and the
- * child must initialise it again.
+ * `coreline_rwlock_try_write`. Fork: a child may unlock a lock that the forking thread held. But
+ * if another thread waited for the lock at the time of the fork, it stays locked, and the child
+ * must initialise it again.
  */
 coreline_code_t coreline_rwlock_write_unlock(struct coreline_rwlock_t *rwlock);
 
@@ -2803,7 +2803,7 @@ coreline_code_t coreline_rwlock_write_unlock(struct coreline_rwlock_t *rwlock);
  * `CORELINE_ERROR_NOT_HELD` (no thread holds the lock to write).
  *
  * Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may convert a
- * lock that the thread that forked held, if no other thread waited for the lock at the time of the
+ * lock that the forking thread held, if no other thread waited for the lock at the time of the
  * fork.
  */
 coreline_code_t coreline_rwlock_downgrade(struct coreline_rwlock_t *rwlock);
@@ -2884,7 +2884,7 @@ coreline_code_t coreline_read_mostly_read_by(const struct coreline_read_mostly_t
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
  * Threads: any thread may end a read. Signals: async-signal-safe, for a lock that the handler
- * locked. Fork: a child may unlock a lock that the thread that forked held.
+ * locked. Fork: a child may unlock a lock that the forking thread held.
  */
 coreline_code_t coreline_read_mostly_read_unlock(const struct coreline_read_mostly_t *lock);
 
@@ -2944,7 +2944,7 @@ coreline_code_t coreline_read_mostly_write_by(const struct coreline_read_mostly_
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
  * Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may unlock a
- * lock that the thread that forked held.
+ * lock that the forking thread held.
  */
 coreline_code_t coreline_read_mostly_write_unlock(const struct coreline_read_mostly_t *lock);
 
@@ -3163,9 +3163,9 @@ coreline_code_t coreline_ticket_lock_try_lock(struct coreline_ticket_lock_t *loc
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
- * `coreline_ticket_lock_try_lock`. Fork: a child may unlock a lock that the thread that forked
- * held. But if another thread waited for the lock at the time of the fork, it stays locked, and
- * the child must initialise it again.
+ * `coreline_ticket_lock_try_lock`. Fork: a child may unlock a lock that the forking thread held.
+ * But if another thread waited for the lock at the time of the fork, it stays locked, and the
+ * child must initialise it again.
  */
 coreline_code_t coreline_ticket_lock_unlock(struct coreline_ticket_lock_t *lock);
 
@@ -3223,8 +3223,8 @@ coreline_code_t coreline_osq_near_lock_by(struct coreline_osq_near_t *lock,
  * `CORELINE_ERROR_NOT_OWNER` (`turn` belongs to another thread).
  *
  * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
- * lock that the thread that forked held. But if another thread waited for the lock at the time of
- * the fork, it stays locked, and the child must initialise it again.
+ * lock that the forking thread held. But if another thread waited for the lock at the time of the
+ * fork, it stays locked, and the child must initialise it again.
  */
 coreline_code_t coreline_osq_near_unlock(struct coreline_osq_near_t *lock,
                                          struct coreline_turn_t *turn);
@@ -3283,8 +3283,8 @@ coreline_code_t coreline_osq_fifo_lock_by(struct coreline_osq_fifo_t *lock,
  * `CORELINE_ERROR_NOT_OWNER` (`turn` belongs to another thread).
  *
  * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
- * lock that the thread that forked held. But if another thread waited for the lock at the time of
- * the fork, it stays locked, and the child must initialise it again.
+ * lock that the forking thread held. But if another thread waited for the lock at the time of the
+ * fork, it stays locked, and the child must initialise it again.
  */
 coreline_code_t coreline_osq_fifo_unlock(struct coreline_osq_fifo_t *lock,
                                          struct coreline_turn_t *turn);

@@ -287,8 +287,8 @@ pub unsafe extern "C" fn coreline_domain_shootdown(
 /// refuses `membarrier`, which a wait needs).
 ///
 /// Threads: any number of threads may call it at the same time. A thread that ends does not return
-/// its leases. Signals: no signal handler may call it. Fork: a child keeps the leases of the thread
-/// that forked. Those of other threads are never returned.
+/// its leases. Signals: no signal handler may call it. Fork: a child keeps the leases of the
+/// forking thread. Those of other threads are never returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_domain_lease(
     domain: *const coreline_domain_t,
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn coreline_domain_lease(
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: a child keeps the leases of the thread that forked. Those of other threads are never
+/// it. Fork: a child keeps the leases of the forking thread. Those of other threads are never
 /// returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_domain_try_lease(
@@ -330,7 +330,7 @@ pub unsafe extern "C" fn coreline_domain_try_lease(
 /// refuses `membarrier`, which a wait needs).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: a child keeps the leases of the thread that forked. Those of other threads are never
+/// it. Fork: a child keeps the leases of the forking thread. Those of other threads are never
 /// returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_domain_lease_by(
@@ -353,7 +353,7 @@ pub unsafe extern "C" fn coreline_domain_lease_by(
 /// domain).
 ///
 /// Threads: any thread may return a lease. Signals: no signal handler may call it. Fork: a child
-/// may return the leases of the thread that forked.
+/// may return the leases of the forking thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_domain_return(
     domain: *const coreline_domain_t,

@@ -95,7 +95,7 @@
 //! forever. Functions that do not wait for other threads never do. Workers are threads, so the
 //! child has none, and functions of workers return an error.
 //!
-//! This needs a `malloc` that works in such a child, as that of glibc does.
+//! This needs a `malloc` that works in such a child, like that of glibc.
 //!
 //! # Unloading
 //!

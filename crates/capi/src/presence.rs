@@ -493,7 +493,7 @@ pub unsafe extern "C" fn coreline_member_shootdown(
 /// a function that the member runs).
 ///
 /// Threads: the thread that entered calls it. Signals: no signal handler may call it. Fork: a child
-/// may leave a member that the thread that forked had entered.
+/// may leave a member that the forking thread had entered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_member_leave(member: *const coreline_member_t) -> Code {
     with!([handle member] { member.leave() })

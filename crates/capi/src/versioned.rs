@@ -396,7 +396,7 @@ pub unsafe extern "C" fn coreline_reader_get(
 /// `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
 ///
 /// Threads: only the thread that entered may call it. Signals: a handler may leave a reader that it
-/// has entered itself. Fork: a child may leave a reader that the thread that forked had entered.
+/// has entered itself. Fork: a child may leave a reader that the forking thread had entered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_reader_leave(reader: *const coreline_reader_t) -> Code {
     with!([handle reader] { reader.leave() })

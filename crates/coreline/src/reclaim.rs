@@ -1,8 +1,8 @@
-//! The thread of a reclaimer, which frees what others gave up: of a
-//! [`Versioned`](crate::mask::Versioned), or of a [`Collector`](crate::rcu::Collector).
+//! The thread of a reclaimer, which frees the values that a [`Versioned`](crate::mask::Versioned)
+//! or a [`Collector`](crate::rcu::Collector) retired.
 //!
-//! A thread that gives something up adds to a word and wakes the reclaimer, which had read the word
-//! before it looked:
+//! A thread that retires a value adds to a word and wakes the reclaimer. The reclaimer reads the
+//! word before it looks for values:
 //!
 //! ```text
 //! Reclaimer: reads the word; looks, and finds nothing

@@ -51,7 +51,7 @@ pub trait Fences {
     ///
     /// # Errors
     ///
-    /// [`Lacking`](crate::Lacking) natively, if the kernel refuses `membarrier` after an earlier
+    /// Natively, [`Lacking`](crate::Lacking) if the kernel refuses `membarrier` after an earlier
     /// success, because a system-call filter was installed later. In this case, the call ordered no
     /// accesses.
     fn try_fence_all() -> Result<(), crate::Lacking>;

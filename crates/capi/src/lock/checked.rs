@@ -128,8 +128,8 @@ pub unsafe extern "C" fn coreline_checked_mutex_lock_by(
 /// `CORELINE_ERROR_NOT_HELD`, `CORELINE_ERROR_NOT_OWNER`.
 ///
 /// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
-/// mutex that the thread that forked held. But if another thread waited for the mutex at the time
-/// of the fork, it stays locked, and the child must initialise it again.
+/// mutex that the forking thread held. But if another thread waited for the mutex at the time of
+/// the fork, it stays locked, and the child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_checked_mutex_unlock(
     mutex: *mut coreline_checked_mutex_t,

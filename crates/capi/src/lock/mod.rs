@@ -37,8 +37,8 @@ fn held(is_held: bool) -> Outcome {
 
 /// The number of the calling thread. It is never 0, and no other thread has it, even after this one
 /// has ended, until 2^32 threads have asked for theirs. A forked child's thread has the number of
-/// the thread that forked. Each copy of the library counts threads on its own, so threads of two
-/// copies may have the same number: no two copies may use one object.
+/// the forking thread. Each copy of the library counts threads on its own, so threads of two copies
+/// may have the same number: no two copies may use one object.
 pub(crate) fn this_thread() -> u64 {
     u64::from(Native::thread_id().get())
 }

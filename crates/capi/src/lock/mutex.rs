@@ -81,9 +81,9 @@ pub unsafe extern "C" fn coreline_mutex_lock_by(
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: the holder calls it. Signals: async-signal-safe, for a mutex that the handler locked by
-/// `coreline_mutex_try_lock`. Fork: a child may unlock a mutex that the thread that forked held.
-/// But if another thread waited for the mutex at the time of the fork, it stays locked, and the
-/// child must initialise it again.
+/// `coreline_mutex_try_lock`. Fork: a child may unlock a mutex that the forking thread held. But if
+/// another thread waited for the mutex at the time of the fork, it stays locked, and the child must
+/// initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mutex_unlock(mutex: *mut coreline_mutex_t) -> Code {
     with!([lock mutex] {

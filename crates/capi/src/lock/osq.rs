@@ -196,8 +196,8 @@ pub unsafe extern "C" fn coreline_osq_near_lock_by(
 /// `CORELINE_ERROR_NOT_OWNER` (`turn` belongs to another thread).
 ///
 /// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
-/// lock that the thread that forked held. But if another thread waited for the lock at the time of
-/// the fork, it stays locked, and the child must initialise it again.
+/// lock that the forking thread held. But if another thread waited for the lock at the time of the
+/// fork, it stays locked, and the child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_near_unlock(
     lock: *mut coreline_osq_near_t,
@@ -273,8 +273,8 @@ pub unsafe extern "C" fn coreline_osq_fifo_lock_by(
 /// `CORELINE_ERROR_NOT_OWNER` (`turn` belongs to another thread).
 ///
 /// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
-/// lock that the thread that forked held. But if another thread waited for the lock at the time of
-/// the fork, it stays locked, and the child must initialise it again.
+/// lock that the forking thread held. But if another thread waited for the lock at the time of the
+/// fork, it stays locked, and the child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_fifo_unlock(
     lock: *mut coreline_osq_fifo_t,

@@ -109,7 +109,7 @@ pub unsafe extern "C" fn coreline_read_mostly_read_by(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
 /// Threads: any thread may end a read. Signals: async-signal-safe, for a lock that the handler
-/// locked. Fork: a child may unlock a lock that the thread that forked held.
+/// locked. Fork: a child may unlock a lock that the forking thread held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_read_unlock(
     lock: *const coreline_read_mostly_t,
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn coreline_read_mostly_write_by(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
 /// Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may unlock a
-/// lock that the thread that forked held.
+/// lock that the forking thread held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_write_unlock(
     lock: *const coreline_read_mostly_t,

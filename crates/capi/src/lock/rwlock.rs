@@ -83,9 +83,9 @@ pub unsafe extern "C" fn coreline_rwlock_read_by(
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: a reader calls it. Signals: async-signal-safe, for a lock that the handler locked by
-/// `coreline_rwlock_try_read`. Fork: a child may unlock a lock that the thread that forked held.
-/// But if another thread waited for the lock at the time of the fork, it stays locked, and the
-/// child must initialise it again.
+/// `coreline_rwlock_try_read`. Fork: a child may unlock a lock that the forking thread held. But if
+/// another thread waited for the lock at the time of the fork, it stays locked, and the child must
+/// initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read_unlock(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {
@@ -152,9 +152,9 @@ pub unsafe extern "C" fn coreline_rwlock_write_by(
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: the writer calls it. Signals: async-signal-safe, for a lock that the handler locked by
-/// `coreline_rwlock_try_write`. Fork: a child may unlock a lock that the thread that forked held.
-/// But if another thread waited for the lock at the time of the fork, it stays locked, and the
-/// child must initialise it again.
+/// `coreline_rwlock_try_write`. Fork: a child may unlock a lock that the forking thread held. But
+/// if another thread waited for the lock at the time of the fork, it stays locked, and the child
+/// must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_write_unlock(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn coreline_rwlock_write_unlock(rwlock: *mut coreline_rwlo
 /// `CORELINE_ERROR_NOT_HELD` (no thread holds the lock to write).
 ///
 /// Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may convert a
-/// lock that the thread that forked held, if no other thread waited for the lock at the time of the
+/// lock that the forking thread held, if no other thread waited for the lock at the time of the
 /// fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_downgrade(rwlock: *mut coreline_rwlock_t) -> Code {

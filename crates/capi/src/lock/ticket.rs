@@ -61,9 +61,9 @@ pub unsafe extern "C" fn coreline_ticket_lock_try_lock(lock: *mut coreline_ticke
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
-/// `coreline_ticket_lock_try_lock`. Fork: a child may unlock a lock that the thread that forked
-/// held. But if another thread waited for the lock at the time of the fork, it stays locked, and
-/// the child must initialise it again.
+/// `coreline_ticket_lock_try_lock`. Fork: a child may unlock a lock that the forking thread held.
+/// But if another thread waited for the lock at the time of the fork, it stays locked, and the
+/// child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_ticket_lock_unlock(lock: *mut coreline_ticket_lock_t) -> Code {
     with!([lock lock] {

@@ -22,17 +22,18 @@
 //! Returning: returns what it had;         light fence;  looks at `waiting`
 //! ```
 //!
-//! One of them sees the other. If the returning thread sees the waiter, it takes what it returned
-//! once more, and gives it to the first. If another thread was faster, that one has it, and will
-//! return it. If the waiter finds something, it also gives this to the first waiter. Only a waiter
-//! that finds `waiting` at 0 fences. A later one relies on the look of the first, which follows its
-//! fence, and goes on while any thread waits. If that check fails, all others are sent away. Each
-//! joins again, and one of them finds 0.
+//! One of them sees the other. If the returning thread sees the waiter, it takes back what it
+//! returned, and gives it to the first waiter. If another thread was faster, that thread has it,
+//! and will return it. If the waiter finds something, it also gives this to the first waiter. Only
+//! a waiter that finds `waiting` at 0 executes the fence. A later one relies on the look of the
+//! first, which follows its fence, and goes on while any thread waits. If that check fails, all
+//! others are sent away. Each joins again, and one of them finds 0.
 //!
 //! # Fork
 //!
-//! The child of a fork makes its own queue: its copy has threads that the child does not have. From
-//! the copy it takes what its own futures had been given, unless the lists may be torn.
+//! The child of a fork creates its own queue, because its copy has threads that the child does not
+//! have. From the copy, it takes what its own futures had been given, unless the lists may be
+//! inconsistent.
 
 mod future;
 

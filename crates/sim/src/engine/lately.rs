@@ -46,7 +46,7 @@ pub(super) fn first(limit: u64) -> u64 {
 }
 
 impl Engine {
-    /// The machine has come to the step at which it begins or ends to observe.
+    /// Starts or stops an observation, at the step at which that is due.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_or_end_observation(&mut self) {

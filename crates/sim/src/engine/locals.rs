@@ -1,16 +1,16 @@
 //! The host's thread-locals that simulated threads share.
 //!
 //! A `std::thread_local!` of a package that was not ported exists once for the host thread that
-//! runs the machine, so all simulated threads share it. The machine sees this when one of them has
-//! changed it: it knows where in the host thread's memory each such variable lies, from the
-//! program's symbol table, and compares their bytes each time a thread gives the host thread back.
-//! It says once in a process which variable of which package it is.
+//! runs the machine, so all simulated threads share it. The machine detects that one of them has
+//! changed it. From the program's symbol table, it knows where each such variable lies in the host
+//! thread's memory. It compares the bytes of these variables each time a thread gives the host
+//! thread back. It names the variable and its package once in a process.
 //!
 //! It does not see variables that no simulated thread changes, such as one that host code has set
-//! before; changes that are undone before a switch; variables of more than [`LARGEST`] bytes, which
-//! would take longer to compare than the switch; variables of shared libraries and of other
-//! languages; nor anything in a program that was stripped of its symbols, or that has the machine
-//! in two versions.
+//! before. Nor does it see changes that are undone before a switch, or variables of shared
+//! libraries and of other languages. Variables of more than [`LARGEST`] bytes would take longer to
+//! compare than the switch, so it ignores them. It sees nothing in a program that was stripped of
+//! its symbols, or that has the machine in two versions.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ const OF_THE_HOST: [&str; 9] = [
 const LARGEST: u64 = 4096;
 
 thread_local! {
-    /// Has a known symbol: all others lie at known distances from it.
+    /// This variable has a known symbol, and all others lie at known distances from it.
     static ANCHOR: Cell<u64> = const { Cell::new(1) };
 }
 

@@ -1,18 +1,18 @@
 //! The engine: all state of one running machine, and the way to it.
 //!
-//! One host thread runs a machine. Its simulated threads are coroutines on that host thread;
-//! exactly one of them, or the engine's own loop ([`run`]), runs at any moment. The CPU with the
-//! earliest local time acts next, so accesses happen in the order of simulated time. Each other
-//! file defines a part of the state, and methods of [`Engine`] that change it: this file and those
-//! name each other. `hardware`, `settings` and `results` lie below, and never name the engine.
+//! One host thread runs a machine. Its simulated threads are coroutines on that host thread. At any
+//! moment, exactly one of them runs, or the engine's own loop ([`run`]). The CPU with the earliest
+//! local time acts next, so accesses happen in the order of simulated time. Each other file defines
+//! a part of the state, and methods of [`Engine`] that change it. So this file and the others name
+//! each other. `hardware`, `settings` and `results` lie below, and never name the engine.
 //!
 //! # The rule of the pointer
 //!
 //! Simulated code reaches the engine through a thread-local raw pointer, and only inside [`with`]:
 //! a `&mut Engine` lives for one call that never switches coroutines. (The next coroutine to run
 //! would alias a `&mut` held across a switch, and the compiler would keep stale fields in
-//! registers.) After each [`suspend`] everything is looked up again; the thread may be on another
-//! CPU.
+//! registers.) After each [`suspend`], everything is looked up again, because the thread may be on
+//! another CPU.
 
 mod blocks;
 mod choice;

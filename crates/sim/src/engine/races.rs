@@ -1,11 +1,13 @@
-//! Data races: two accesses to plain data, one of which writes, that nothing orders.
+//! Data races: two unordered accesses to plain data, one of which writes.
 //!
 //! A run is sequentially consistent, so a missing ordering changes no value that it sees. A missing
-//! ordering still shows, because each access states the order that it asked for: a thread knows of
-//! another one's past what releases and acquires, threads' starts and ends have told it. Each
-//! thread has a vector clock, each atomic word one for what it passes on, each piece of plain data
-//! its last write and the reads since (Flanagan and Freund, *FastTrack*, PLDI 2009, without its
-//! short form). Two accesses race if the later one's thread does not know of the earlier one.
+//! ordering still shows, because each access states the ordering that it requests. A thread knows
+//! as much of another thread's past as releases, acquires, and the starts and ends of threads have
+//! passed on. Each thread has a vector clock. Each atomic word has one for what it passes on. Each
+//! piece of plain data has its last write and the reads since then. (The source is Flanagan and
+//! Freund, ["FastTrack: efficient and precise dynamic race
+//! detection"](https://doi.org/10.1145/1542476.1542490), PLDI 2009. The short form of clocks is
+//! left out.) Two accesses race if the later one's thread does not know of the earlier one.
 //!
 //! | what | passes on |
 //! |---|---|
@@ -19,13 +21,13 @@
 //! | the drop of an `Arc` | from each one to those after it |
 //! | an interrupt | from its sender to its handler |
 //!
-//! So a race may be found that this run's values do not show, and one that needs another schedule
-//! is not: other seeds and schedules bring other runs. There are no false alarms, unless the
-//! program shares plain data by means that the machine does not see: words of std, references that
-//! std was given (by a `Waker`), or a kernel's hook. Where there is a doubt, more is taken to be
-//! ordered than is: an access counts at its beginning alone; a load that finds the value before a
-//! store on its way acquires all that the word has ever passed on; each drop of an `Arc` acquires,
-//! not the last alone.
+//! So the detector may find a race that this run's values do not show. It does not find a race that
+//! needs another schedule, but other seeds and schedules give other runs. There are no false
+//! alarms, unless the program shares plain data by means that the machine does not see: words of
+//! std, references that std was given (by a `Waker`), or a kernel's hook. In doubtful cases, the
+//! detector assumes more order than there is. An access counts only at its beginning. A load that
+//! finds the value before a store on its way acquires everything that the word has ever passed on.
+//! Each drop of an `Arc` acquires, not only the last one.
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -252,7 +254,7 @@ pub(crate) fn are_looked_for() -> bool {
     ARE_LOOKED_FOR.get()
 }
 
-/// A machine on this host thread begins; it looks for races, or does not.
+/// Turns race detection on or off for a machine that begins on this host thread.
 pub(super) fn begin(looks: bool) {
     // Not touched without need: they have destructors, and a machine may run in one of those of its
     // host thread.

@@ -1,9 +1,9 @@
 //! The stacks of simulated threads, and what happens at their end.
 //!
 //! Every access to memory checks that [`MARGIN`] bytes of stack are left, more than the engine
-//! needs. So the engine never hits the guard page. Code that accesses nothing simulated may; the
-//! host reports that fault to [`rescue`]. Either way the thread is abandoned where it stands, as
-//! are all others of a failed machine. So is a thread that follows a wild pointer.
+//! needs. So the engine never hits the guard page. Code without simulated accesses may hit it. The
+//! host reports that fault to [`rescue`]. In both cases, the thread is abandoned where it stands,
+//! like all other threads of a failed machine. So is a thread that follows a wild pointer.
 
 use std::cell::Cell;
 

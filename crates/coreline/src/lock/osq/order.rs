@@ -5,7 +5,7 @@
 //! - **A**: without a board, it takes the queue's first waiter. If that waiter is of another place,
 //!   more follow, and there is no pause (`CALM`), the lock gets a board: step B.
 //! - **B**: with a board, it takes the next waiter of the current run. If the run's ring is empty,
-//!   it first sorts the waiters that came. If the run is over, it begins the next one. That run is
+//!   it first sorts the waiters that came. If the run is over, it begins the next run. That run is
 //!   at another place, unless the current place has the oldest waiter, or all of them. If no sorted
 //!   waiter is left, it takes the queue's first one, and puts the board back.
 //! - **C**: it hands over. If that waiter has given up, it begins again with A, or B.

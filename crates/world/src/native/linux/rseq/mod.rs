@@ -2,11 +2,11 @@
 //!
 //! # Whose area
 //!
-//! A thread has one rseq area, registered once; a second registration is refused. glibc registers
-//! every thread from version 2.35 on and publishes where (`__rseq_offset`, found by name so that a
-//! program also starts where there is none). coreline uses that area, and writes only `rseq_cs`
-//! there, which belongs to the code that runs a section. Where the C library registers nothing
-//! (musl, an older glibc, `GLIBC_TUNABLES=glibc.pthread.rseq=0`) each thread registers
+//! A thread has one rseq area, which is registered once. A second registration is refused. glibc
+//! registers every thread from version 2.35 on, and publishes the area's location (`__rseq_offset`,
+//! found by name so that a program also starts without it). coreline uses that area, and writes
+//! only `rseq_cs` there, which belongs to the code that runs a section. If the C library registers
+//! nothing (musl, an older glibc, `GLIBC_TUNABLES=glibc.pthread.rseq=0`), each thread registers
 //! [our own area](crate::arch::Area::own) when it first needs it. Nothing here ever writes an ID
 //! field.
 //!
@@ -26,7 +26,7 @@
 //! 3. the C library registered an area, or the kernel registers ours;
 //! 4. the [self-test](self_test) saw the kernel abort a preempted section.
 //!
-//! Else [`NoSections`] says which does not, and operations run on atomics.
+//! Otherwise, [`NoSections`] says which condition does not hold, and operations run on atomics.
 //!
 //! # An area, whatever is chosen
 //!
