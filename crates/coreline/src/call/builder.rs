@@ -120,8 +120,8 @@ impl<W: World> Builder<W> {
         self
     }
 
-    /// Sets the minimum size of each worker's stack in bytes. The default is that of std: 2 MiB,
-    /// or `RUST_MIN_STACK`. The calls that a waiting worker serves run on the same stack.
+    /// Sets the minimum size of each worker's stack in bytes. The default is that of std: 2 MiB, or
+    /// `RUST_MIN_STACK`. The calls that a waiting worker serves run on the same stack.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
@@ -156,8 +156,7 @@ impl<W: World> Builder<W> {
     /// one of them. If it waits for another worker there, it serves calls.
     ///
     /// If the function panics, the worker still works. When all workers have ended, the first panic
-    /// is
-    /// resumed in the thread that drops or joins them. If that thread is unwinding, or if
+    /// is resumed in the thread that drops or joins them. If that thread is unwinding, or if
     /// `start` fails, the panic has no effect.
     ///
     /// ```

@@ -45,8 +45,8 @@ impl<W: World + Threads> Workers<W> {
     }
 
     /// Returns the number of the worker that the calling thread is: its position in
-    /// [`cpus`](Workers::cpus), from zero. Use it as the index of an array with an element for
-    /// each worker. Returns `None` in the same cases as [`current`](Workers::current).
+    /// [`cpus`](Workers::cpus), from zero. Use it as the index of an array with an element for each
+    /// worker. Returns `None` in the same cases as [`current`](Workers::current).
     pub fn current_index(&self) -> Option<usize> {
         self.shared.current().filter(|_| self.shared.is_here())
     }

@@ -335,8 +335,7 @@ impl<W: World + Threads> Workers<W> {
     /// [`Cancelled`]. A future that wakes itself in each poll never waits, so the workers end only
     /// after it has ended or was aborted. Meanwhile its worker does not look for tasks of other
     /// workers, either. A future that owns the workers in an `Arc` and waits forever keeps them
-    /// alive, so give it a `Weak`. **Fork**: in a child, the future is neither
-    /// polled nor dropped.
+    /// alive, so give it a `Weak`. **Fork**: in a child, the future is neither polled nor dropped.
     ///
     /// # Errors
     ///

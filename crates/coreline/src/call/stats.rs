@@ -89,8 +89,8 @@ counts! {
     /// The number of tasks that the worker took from other workers.
     steals,
     /// The number of times that the worker slept because it had nothing to do. A sleep while it
-    /// waits for a call of its own is not counted. Each sleep costs two system
-    /// calls: one to fall asleep, and one of another thread to wake it.
+    /// waits for a call of its own is not counted. Each sleep costs two system calls: one to fall
+    /// asleep, and one of another thread to wake it.
     sleeps,
     /// The number of times that the worker woke and found no message.
     spurious,

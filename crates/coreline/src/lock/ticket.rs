@@ -5,9 +5,8 @@
 //! spinlock was such a lock from 2.6.25 to 4.1. The source is Mellor-Crummey and Scott,
 //! ["Algorithms for scalable synchronization on shared-memory
 //! multiprocessors"](https://doi.org/10.1145/103727.103729), 1991, section 2.2. All waiters spin on
-//! one word. Each hand-off
-//! invalidates every waiter's copy of its line, so its cost grows with the number of waiters. Queue
-//! locks avoid that. This is the smallest fair lock.
+//! one word. Each hand-off invalidates every waiter's copy of its line, so its cost grows with the
+//! number of waiters. Queue locks avoid that. This is the smallest fair lock.
 //!
 //! # State
 //!

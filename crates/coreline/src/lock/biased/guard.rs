@@ -42,11 +42,11 @@ use super::RawBiasedRwLock;
 /// its turn makes new readers wait. If earlier readers still read after 1 ms, the writer lets new
 /// ones in for 9 ms, and then tries again. So a writer waits for the reads that are in progress
 /// when its turn comes. It also waits for reads that do not wait for it: those that have waited for
-/// 1 ms, `try_read`, and those whose deadline has passed. If reads last
-/// longer than 1 ms and always overlap, writers may wait forever, as with the default lock of
-/// glibc. A reader waits for at most 1 ms for waiting writers. A reader that has waited for 1 ms
-/// comes before all waiting writers, and keeps the lock free for itself until it runs. If several
-/// such readers wait, one that is slow to wake up may miss that turn, and asks again.
+/// 1 ms, `try_read`, and those whose deadline has passed. If reads last longer than 1 ms and always
+/// overlap, writers may wait forever, as with the default lock of glibc. A reader waits for at most
+/// 1 ms for waiting writers. A reader that has waited for 1 ms comes before all waiting writers,
+/// and keeps the lock free for itself until it runs. If several such readers wait, one that is slow
+/// to wake up may miss that turn, and asks again.
 ///
 /// **Recursion**: a thread that reads may start more reads, at any time. If a writer waits, such a
 /// read may take 1 ms. A thread that reads must not write, and a thread that writes must not read
@@ -60,17 +60,17 @@ use super::RawBiasedRwLock;
 /// 128 bytes from the global allocator, until it is dropped. If there is no memory for these, the
 /// lock stays as it was, and later reads try again. The first such lock of a process also allocates
 /// the process's [pool](crate::percpu::PerCpuPool), if that does not exist yet. If there is no
-/// memory for the pool, the process ends. A lock is never biased where there are no
-/// restartable sections, or where the kernel cannot fence them (before Linux 5.10). A waiting
-/// writer also uses the shared nodes that [`Osq`](super::super::Osq) describes.
+/// memory for the pool, the process ends. A lock is never biased where there are no restartable
+/// sections, or where the kernel cannot fence them (before Linux 5.10). A waiting writer also uses
+/// the shared nodes that [`Osq`](super::super::Osq) describes.
 ///
 /// **In an allocator**: the lock must not guard the global allocator, because it allocates.
 ///
 /// **Panics**: with more than 2^22 reads at one time, `read` and `read_by` may panic, and `write`
 /// waits. Only forgotten guards can lead to so many reads. Natively, `write` and `write_by` panic
 /// if the lock is biased and the kernel refuses `membarrier` after it once allowed it.
-/// [`RawBiasedRwLock`] has methods that return an error instead. A panic while a guard is
-/// alive frees the lock, and the data is not poisoned.
+/// [`RawBiasedRwLock`] has methods that return an error instead. A panic while a guard is alive
+/// frees the lock, and the data is not poisoned.
 ///
 /// **Signals**: in a signal handler, use [`try_read`](BiasedRwLock::try_read), which does not wait
 /// and allocates nothing. A handler may read even if the interrupted thread reads. The first wait

@@ -7,9 +7,8 @@
 //! thread uses is not biased, because the line of its word is in the cache of the CPU that reads.
 //! Nor is a lock that is seldom read: before it gets slots, a reader must see another one read
 //! within about 2 us ([`SOON`](slots::SOON)). The reader checks the clock once in 16 looks. A
-//! writer takes
-//! the bias back. It moves the counts of the slots into the word, and then waits for the word
-//! alone.
+//! writer takes the bias back. It moves the counts of the slots into the word, and then waits for
+//! the word alone.
 //!
 //! The bias is that of Dice and Kogan, ["BRAVO: Biased Locking for Reader-Writer Locks"][bravo],
 //! USENIX ATC 2019. There, readers of all locks share one table, and execute a fence. Here, each
@@ -78,13 +77,12 @@
 //!
 //! # Which thread is next
 //!
-//! A writer that waits *closes* the lock, so new readers wait. If readers are still there after
-//! 1 ms ([`PATIENCE`](waits::PATIENCE)), the first writer opens the lock for 9 ms, takes it if it
+//! A writer that waits *closes* the lock, so new readers wait. If readers are still there after 1
+//! ms ([`PATIENCE`](waits::PATIENCE)), the first writer opens the lock for 9 ms, takes it if it
 //! finds no reader, and otherwise closes it again. A first writer that gives up earlier leaves the
-//! lock
-//! open for nine times ([`SHARE`](waits::SHARE)) as long as it has kept readers out. The time when
-//! the lock may be closed again is in the lock, for the next first writer. One that takes the lock
-//! clears it.
+//! lock open for nine times ([`SHARE`](waits::SHARE)) as long as it has kept readers out. The time
+//! when the lock may be closed again is in the lock, for the next first writer. One that takes the
+//! lock clears it.
 //!
 //! A reader that has waited for 1 ms is *late*. It enters a lock that no writer holds, closed or
 //! not. If a writer holds the lock, a late reader sets `WANTS`. Then no waiting writer takes the

@@ -3,10 +3,9 @@
 //! A word says whether the lock is held. Beside it there is an [`Osq`] of four bytes. A thread that
 //! finds the lock held checks it a few times, and then queues. Of the threads that queue and spin,
 //! only the one that has its turn, the *first waiter*, looks at the word. So only one waiter spins
-//! on the line that the holder writes. It passes its turn on when it has the lock,
-//! so that the next one spins there during its section (as in the kernel's mutex,
-//! `kernel/locking/mutex.c`). Waiters sleep in the queue, each on the word of its node. The first
-//! waiter sleeps on the lock's word.
+//! on the line that the holder writes. It passes its turn on when it has the lock, so that the next
+//! one spins there during its section (as in the kernel's mutex, `kernel/locking/mutex.c`). Waiters
+//! sleep in the queue, each on the word of its node. The first waiter sleeps on the lock's word.
 //!
 //! # State
 //!
@@ -32,10 +31,10 @@
 //! # Which thread is next
 //!
 //! A new thread may take a freed lock before a waiter does. A waiter takes microseconds to wake up,
-//! which is enough for many sections. A first waiter that spins asks for the lock after 5
-//! us, unless another thread wants its CPU. One that sleeps asks after 1 ms. Then the next thread
-//! that frees the lock hands it over. So no waiter starves. The lock idles for a sleeper at most
-//! once in 1 ms while other threads come.
+//! which is enough for many sections. A first waiter that spins asks for the lock after 5 us,
+//! unless another thread wants its CPU. One that sleeps asks after 1 ms. Then the next thread that
+//! frees the lock hands it over. So no waiter starves. The lock idles for a sleeper at most once in
+//! 1 ms while other threads come.
 //!
 //! A holder that frees the lock fairly hands it over at once, if a thread is in the queue. Each
 //! hand-over to a thread that sleeps then takes as long as a wake-up.

@@ -137,8 +137,8 @@ impl<T: ?Sized, W: World> ReadMostly<T, W> {
     ///
     /// # Errors
     ///
-    /// Natively, [`Lacking`] if the kernel refuses `membarrier` after it once allowed it. The
-    /// lock is then not taken.
+    /// Natively, [`Lacking`] if the kernel refuses `membarrier` after it once allowed it. The lock
+    /// is then not taken.
     pub fn write(&self) -> Result<ReadMostlyWriteGuard<'_, T, W>, Lacking> {
         self.raw.write()?;
         // SAFETY: this thread is the writer since just now, for this guard.

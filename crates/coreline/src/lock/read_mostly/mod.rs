@@ -30,8 +30,7 @@
 //!
 //! So the writer first adds up all that went and then, after a fence, all that came. If it saw a
 //! reader go, it also sees that the reader came. The two sums are equal only if all readers that
-//! came
-//! before the lock was closed have left.
+//! came before the lock was closed have left.
 //!
 //! # Law
 //!

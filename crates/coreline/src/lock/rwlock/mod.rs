@@ -48,16 +48,15 @@
 //! CPU 1: B, C and D, readers, sleep behind A
 //! ```
 //!
-//! So readers sleep outside of the queue, eight times at most, and then in the queue. A writer
-//! that finds no other writer closes the lock and waits for readers without queueing.
+//! So readers sleep outside of the queue, eight times at most, and then in the queue. A writer that
+//! finds no other writer closes the lock and waits for readers without queueing.
 //!
 //! # Fairness
 //!
 //! A closed lock admits no more readers. Its writer waits only for those that already read. A first
 //! waiter that waits for a writer lets running threads overtake it for 20 us, or for 1 ms if it
-//! sleeps. So neither side starves the other. While a first waiter is next, trying to
-//! take the lock fails, even if no thread holds it. Recursive reads are the exception: they
-//! overtake all waiters.
+//! sleeps. So neither side starves the other. While a first waiter is next, trying to take the lock
+//! fails, even if no thread holds it. Recursive reads are the exception: they overtake all waiters.
 //!
 //! # Whether readers spin
 //!
@@ -100,8 +99,8 @@ mod sealed {
 #[derive(Debug, Clone, Copy)]
 pub struct SpinningReaders;
 
-/// The choice that readers sleep immediately. Use it for sections of many microseconds, or if
-/// there are few CPUs.
+/// The choice that readers sleep immediately. Use it for sections of many microseconds, or if there
+/// are few CPUs.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepingReaders;
 
