@@ -22,7 +22,7 @@ use crate::series::{CounterSeries, GaugeSeries, HistogramSeries};
 /// The reason why no recorder was installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The program already has a recorder, which stays installed.
+    /// The program has a recorder already. It stays.
     #[error("this program has installed a recorder for metrics already; install one only, in main")]
     Installed,
 }
