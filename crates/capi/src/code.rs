@@ -84,8 +84,7 @@ const TEXTS: [(Code, &CStr); 22] = [
     (Code::CORELINE_OK, c"success"),
     (
         Code::CORELINE_BUSY,
-        c"the lock is held; or all leases, the mailbox or all permits are in use; or the reply \
-          has not arrived",
+        c"the lock is held, a lease, mailbox or permit is not free, or the reply has not arrived",
     ),
     (Code::CORELINE_TIMED_OUT, c"the deadline passed first"),
     (Code::CORELINE_UNEQUAL, c"the word does not have the expected value"),
@@ -100,7 +99,8 @@ const TEXTS: [(Code, &CStr); 22] = [
     (Code::CORELINE_ERROR_LACKING, c"the machine or its kernel lacks what the call needs"),
     (
         Code::CORELINE_ERROR_NOT_HELD,
-        c"no thread holds the lock, or the turn is not of this lock; unlock once for each lock",
+        c"no thread holds the lock, or the turn belongs to another lock; unlock exactly once for \
+          each time you lock",
     ),
     (
         Code::CORELINE_ERROR_NOT_OWNER,
@@ -112,11 +112,12 @@ const TEXTS: [(Code, &CStr); 22] = [
     ),
     (
         Code::CORELINE_ERROR_FAULTS,
-        c"a pool, cache or domain has objects that were not given back, or misused memory",
+        c"a pool, cache or domain has objects that were not given back, or its memory was misused",
     ),
     (
         Code::CORELINE_ERROR_LAYOUT,
-        c"the program's header and the library do not fit; compile the program again",
+        c"the program's header does not match the library; compile the program with the library's \
+          header and the same options",
     ),
     (
         Code::CORELINE_ERROR_PANIC,
@@ -126,7 +127,7 @@ const TEXTS: [(Code, &CStr); 22] = [
     (Code::CORELINE_ERROR_CLOSED, c"the workers are closed; create new ones"),
     (
         Code::CORELINE_ERROR_NO_WORKER,
-        c"the CPU has no worker, or the thread is not a worker; list the CPUs that have one",
+        c"the CPU has no worker, or the thread is not a worker; choose a CPU that has one",
     ),
     (
         Code::CORELINE_ERROR_FORKED,

@@ -309,8 +309,8 @@ pub unsafe extern "C" fn coreline_require_layout(theirs: *const coreline_layout_
         // A standard error that is closed must not panic.
         let _ = writeln!(
             io::stderr(),
-            "coreline: the program's header does not fit library version {}; compile the program \
-             again",
+            "coreline: the program's header does not match library version {}; compile the program \
+             with the library's header and the same options",
             env!("CARGO_PKG_VERSION")
         );
         process::abort();

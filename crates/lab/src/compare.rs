@@ -42,8 +42,8 @@ const CHANCE: f64 = 0.05;
 #[derive(Args)]
 pub(crate) struct Choice {
     /// The earlier results, separated by commas, as `coreline run SCENARIO --json --out FILE`
-    /// writes them. Give one simulated result, or several native ones, ideally measured alternately
-    /// with the later ones
+    /// writes them. Give one simulated result or several native ones. If you can, measure native
+    /// ones alternately with the later ones
     #[arg(value_name = "BEFORE,...")]
     before: String,
     /// The later results
@@ -57,7 +57,7 @@ pub(crate) struct Choice {
 
 fn percent(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value: &f64| (0.0..=1000.0).contains(value));
-    value.ok_or_else(|| "a number from 0 to 1000, such as 5".to_owned())
+    value.ok_or_else(|| "expected a number from 0 to 1000, such as 5".to_owned())
 }
 
 /// A result of `coreline run`, as far as it is compared.
@@ -401,18 +401,20 @@ impl Comparison {
         };
         let of = format!("{} on {}", self.scenario, self.world);
         write!(out, "{}", form.paragraph("", &format!("{of}: {}", form.toned(tone, &conclusion))))?;
-        let mut about =
-            format!("{} compared, a change is {threshold} % or more", counted(*compared, "figure"));
+        let mut about = format!(
+            "{} compared; only a difference of {threshold} % or more counts as a change",
+            counted(*compared, "figure")
+        );
         if *untested > 0 {
-            about += &format!("; {untested} of them have too few results");
+            about += &format!("; {untested} of the figures have too few results");
             if let Some(needed) = self.needed {
-                about += &format!(", at least {needed} undisturbed ones on each side are needed");
+                about += &format!(", and each side needs at least {needed} undisturbed ones");
             }
         }
         if self.disturbed > 0 {
             let values = counted(self.disturbed, "value");
             let are = if self.disturbed == 1 { "is" } else { "are" };
-            about += &format!("; {values} {are} left out, because other programs used the CPUs");
+            about += &format!("; {values} {are} left out because other programs used the CPUs");
         }
         if *unmatched > 0 {
             about += &format!("; figures that only one of the results has: {unmatched}");

@@ -67,7 +67,7 @@ pub(crate) enum Error {
     OtherMachine { line: String, file: String, found: String },
     #[error(
         "the line is for a file of the machine {line:?} with the digest {asked:016x}, but {of} has \
-         {found}; give the file that the line was printed with, unchanged since, with --world"
+         {found}; give the unchanged file that the line was printed with (--world FILE)"
     )]
     OtherFile { line: String, asked: u64, of: String, found: String },
     #[error("cannot write to {}: {source}; choose another file with --trace", path.display())]
@@ -84,22 +84,22 @@ pub(crate) enum Error {
     #[error("cannot write {}: {source}; choose another folder with --prefix", path.display())]
     Install { path: PathBuf, source: io::Error },
     #[error(
-        "{} already exists and coreline did not create it; nothing was written; move it away, or \
-         choose another folder with --prefix",
+        "{} already exists, and coreline did not create it, so nothing was written; move it away, \
+         or choose another folder with --prefix",
         .0.display()
     )]
     Foreign(PathBuf),
     #[error("HOME is not set, so there is no folder to install to; give one with --prefix")]
     NoHome,
-    #[error("there is no verb {asked:?}; there are {}{}", has.join(", "), hint(asked, has))]
+    #[error("there is no verb {asked:?}; the verbs are {}{}", has.join(", "), hint(asked, has))]
     Verb { asked: String, has: Vec<String> },
     #[error(
-        "there is nothing named {asked:?} to explain; there are {}{}",
+        "there is nothing named {asked:?} to explain; the names are {}{}",
         has.join(", "),
         hint(asked, has)
     )]
     Topic { asked: String, has: Vec<&'static str> },
-    #[error("cannot write the result: {0}")]
+    #[error("cannot write the result: {0}; redirect standard output to a file that can be written")]
     Output(#[from] io::Error),
     #[error("the native run of {scenario} failed: {broken}")]
     BrokenNatively { scenario: &'static str, broken: RunError },
@@ -139,13 +139,17 @@ pub(crate) enum Error {
          program"
     )]
     KernelThread { pid: u32 },
-    #[error("the CPUs that this process may use are not known: {0}")]
+    #[error(
+        "the CPUs that this process may use are not known: {0}; let sched_getaffinity through the \
+         system-call filter"
+    )]
     NoCpus(String),
     #[error(
-        "{}: {why}; give what `coreline run SCENARIO --json --out FILE` wrote", path.display()
+        "{}: {why}; give a file that `coreline run SCENARIO --json --out FILE` wrote",
+        path.display()
     )]
     Compared { path: PathBuf, why: String },
-    #[error("there is no chart {asked:?}; there are {}{}", has.join(", "), hint(asked, has))]
+    #[error("there is no chart {asked:?}; the charts are {}{}", has.join(", "), hint(asked, has))]
     Chart { asked: String, has: Vec<String> },
     #[error("the chart could not be drawn: {0}")]
     Picture(String),
@@ -155,8 +159,8 @@ pub(crate) enum Error {
     )]
     NotComparable { what: &'static str, before: String, after: String },
     #[error(
-        "{before} before and {after} after are simulated, and more runs of a simulation add \
-         nothing; give one result on each side"
+        "{before} of the earlier and {after} of the later results are simulated, and more runs of \
+         a simulation add nothing; give one result on each side"
     )]
     Repeated { before: String, after: String },
     /// The result says which ones.
@@ -182,8 +186,8 @@ pub(crate) enum Error {
     Stat(#[from] StatError),
     /// The result says which ones.
     #[error(
-        "{left} {} left as {}, and the simulated machine does not see the state that threads \
-         share there; change it by hand, or see the report",
+        "{left} {} left as {}, so the simulated machine does not see the state that threads share \
+         there; see the report, and change them by hand",
         if *left == 1 { "source location" } else { "source locations" },
         if *left == 1 { "it was" } else { "they were" }
     )]

@@ -81,7 +81,7 @@ fn of_kernel(change: &Change) -> String {
         Has::Later => "has what replaced it",
         Has::Unknown => "cannot have it, or its release is unknown",
     };
-    format!("Linux {release} {has}, as far as its release tells")
+    format!("Linux {release} {has}, judging by its release")
 }
 
 fn page(scenario: &Scenario) -> String {

@@ -47,8 +47,8 @@ pub(crate) enum ImportError {
     )]
     Uneven { parts: String, below: f64, above: f64 },
     #[error(
-        "the classes {near} and {far} overlap: of each, eight of ten pairs lie between \
-         {near_low} and {near_high} ns, and between {far_low} and {far_high} ns; repeat the \
+        "the classes {near} and {far} overlap: eight of ten pairs of {near} lie between {near_low} \
+         and {near_high} ns, and of {far} between {far_low} and {far_high} ns; repeat the \
          measurement on an idle machine"
     )]
     Overlap {
@@ -60,8 +60,8 @@ pub(crate) enum ImportError {
         far_high: f64,
     },
     #[error(
-        "the latencies form {levels} levels of groups ({groups}), and a machine file has hardware \
-         threads, caches, nodes and sockets; give the number of sockets with --sockets"
+        "the latencies form {levels} levels of groups ({groups}), but a machine file has only \
+         hardware threads, caches, nodes and sockets; give the number of sockets with --sockets"
     )]
     TooDeep { levels: usize, groups: String },
     #[error(

@@ -20,8 +20,8 @@ const STATS: &str = "CORELINE_PRELOAD_STATS";
 
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Print at exit which locks were busy, and which callers waited, on standard error or at the
-    /// end of FILE; counting makes lock calls slower
+    /// Print at exit which locks were busy, and which callers waited, on standard error or appended
+    /// to FILE; counting makes lock calls slower
     #[arg(
         long,
         value_name = "FILE",
@@ -32,7 +32,7 @@ pub(crate) struct Choice {
     )]
     stats: Option<OsString>,
     /// The path of libcoreline_pthread.so, which `cargo build --release -p coreline-preload`
-    /// builds; the default is the folder of this program
+    /// builds; the default is the file of this name in this program's folder
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     library: Option<PathBuf>,
     /// The program, and its arguments
@@ -65,13 +65,12 @@ pub(crate) enum PreloadError {
     #[error("there is no program {}; give its path, or check PATH", .0.display())]
     NoProgram(PathBuf),
     #[error(
-        "{} is linked statically, so no library can take the place of its functions; link it \
-         dynamically",
+        "{} is linked statically, so no library can replace its functions; link it dynamically",
         .0.display()
     )]
     Static(PathBuf),
     #[error(
-        "{} is loaded by {loader}, and the library needs glibc 2.34 or later; build the program \
+        "{} is loaded by {loader}, but the library needs glibc 2.34 or later; build the program \
          for glibc",
         path.display()
     )]
@@ -82,8 +81,8 @@ pub(crate) enum PreloadError {
     )]
     OtherProcessor { program: PathBuf, library: PathBuf },
     #[error(
-        "{} runs with the rights of its owner (setuid or setgid), for which the dynamic linker \
-         ignores {PRELOAD}; run it as the owner, from a copy without that mode",
+        "{} is setuid or setgid, so the dynamic linker ignores {PRELOAD}; run a copy without that \
+         mode, as the user or group whose rights it needs",
         .0.display()
     )]
     AsOwner(PathBuf),

@@ -158,10 +158,10 @@ fn program(replay: &Replay) -> Result<Run, Error> {
                  `cargo test -p coreline --test 'laws-*' {law}`"
             )
         }
-        _ => "it is a program of your own: in the code that ran it, run it again on \
-              `Machine::replay(&line.parse()?)?`, with the kernel that the line names, if any; \
-              docs/simulating.md shows how"
-            .to_owned(),
+        _ => "it is a program of your own: run it again on `Machine::replay(&line.parse()?)?` in \
+              the code that ran it, with the kernel that the line names; docs/simulating.md shows \
+              how"
+        .to_owned(),
     };
     let variant = program.split_whitespace().find_map(|word| word.strip_prefix("variant="));
     let names = || scenario.iter().flat_map(|scenario| scenario.variants).map(|it| it.name);

@@ -83,8 +83,8 @@ pub enum SweepError {
     /// The store has rows of another version of the engine.
     #[error(
         "{} has rows of the engine {found}, and this program's engine is {ours}, which may give \
-         other results; choose another folder with --store, or go on with the program that wrote \
-         them",
+         different results; choose another folder with --store, or continue with the program that \
+         wrote them",
         dir.display()
     )]
     Engine {

@@ -31,7 +31,10 @@ pub enum BoundsError {
         value: f64,
     },
     /// A bound is not greater than the one before.
-    #[error("bound {index} is {value}, and the one before is {before}; sort them, without doubles")]
+    #[error(
+        "bound {index} is {value}, and the previous one is {before}; sort the bounds, and give \
+         each one once"
+    )]
     NotAscending {
         /// The position of the bound, from 0.
         index: usize,
@@ -134,6 +137,6 @@ mod tests {
         assert_eq!(checked(&[f64::INFINITY]), infinite);
         let error = checked(&[1.0, 1.0]).unwrap_err();
         assert_eq!(error, BoundsError::NotAscending { index: 1, value: 1.0, before: 1.0 });
-        assert!(error.to_string().contains("sort them"));
+        assert!(error.to_string().contains("sort the bounds"));
     }
 }

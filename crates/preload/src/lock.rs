@@ -254,5 +254,5 @@ fn own_tail() -> u64 {
 #[cold]
 #[inline(never)]
 fn refused(lacking: &Lacking) -> ! {
-    fatal("a lock cannot be written: ", &[lacking.to_string().as_bytes()])
+    fatal("cannot lock for writing: ", &[lacking.to_string().as_bytes()])
 }

@@ -440,7 +440,7 @@ fn a_process_whose_filter_refuses_membarrier_ends_with_the_reason() {
     says_ok(&program, &["filter"], &[]);
     let output = run(&program, &["filter"], &[&library()], false);
     let told = text(&output.stderr);
-    let reason = "coreline_pthread: a lock cannot be written: ";
+    let reason = "coreline_pthread: cannot lock for writing: ";
     assert!(!output.status.success() && told.starts_with(reason), "{told}");
     assert!(told.contains("membarrier") && told.contains("CORELINE_RSEQ=off"), "{told}");
 }

@@ -153,8 +153,8 @@ fn shortened(bench: &Bench, plan: &Plan) -> Option<String> {
     (plan.longest < asked).then(|| {
         format!(
             "windows of {:?} where a full run has {asked:?}: each thread gets fewer time slices, \
-             so the shares of many threads are lower and vary more, and a goal for a share may be \
-             missed for that alone",
+             so the shares of many threads are lower and vary more, which alone can make them miss \
+             a goal",
             plan.longest
         )
     })

@@ -12,7 +12,7 @@ use crate::text::tell;
 pub(crate) enum Error {
     #[error(
         "{threads} threads did {expected} operations on {name:?}, which counted {found}, so its \
-         times mean nothing; correct it first"
+         times mean nothing; correct the candidate first"
     )]
     WrongSum { name: String, threads: usize, expected: u64, found: u64 },
     #[error("the CPUs that this process may use are not known, so no thread can be pinned: {0}")]

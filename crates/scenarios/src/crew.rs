@@ -72,7 +72,12 @@ pub fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
 ///
 /// [`RunError::Lack`] if there are fewer.
 pub(crate) fn first(cpus: &[CpuId], threads: usize) -> Result<&[CpuId], RunError> {
-    let lack = || RunError::Lack(format!("{threads} threads have {} CPUs", cpus.len()));
+    let lack = || {
+        RunError::Lack(format!(
+            "{threads} threads need a CPU each, and there are only {}",
+            cpus.len()
+        ))
+    };
     cpus.get(..threads).ok_or_else(lack)
 }
 

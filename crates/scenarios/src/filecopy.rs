@@ -54,7 +54,7 @@ pub static SCENARIO: Scenario = Scenario {
         Param::effort("window", 10_000_000).depends(window),
     ],
     variants: &[
-        Variant::new("fifo", "Spinners queue in order of arrival"),
+        Variant::new("fifo", "Spinners wait in a FIFO queue"),
         Variant::new("per-node", "A queue for each memory node, and a token (Guo 2024)"),
         Variant::new("near", "Spinners under the holder's cache first, within bounds"),
     ],

@@ -59,8 +59,8 @@ pub static SCENARIO: Scenario = Scenario {
         Param::effort("window", 1_000_000).usual(&["1000"]).quick(&["200"]),
     ],
     variants: &[
-        Variant::new("biases", "A sum that a thread adds to first, and checks afterwards"),
-        Variant::new("bits", "A word of parts, which a thread exchanges if it is free"),
+        Variant::new("biases", "A sum: a thread first adds to it, then checks it"),
+        Variant::new("bits", "A word of bit fields: a thread exchanges it if the lock is free"),
     ],
     figures: &[
         Figure::new("turns", Rate, Number(RATE)),
@@ -151,7 +151,8 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let (left, written) =
         (field.semaphore.count.load(Ordering::Relaxed), field.turns.load(Ordering::Relaxed));
     if left != 0 || field.writes && written != sum(1) {
-        let found = format!("the count is {left}, and {written} turns of {} were seen", sum(1));
+        let found =
+            format!("the count is {left}, not 0, or writers had {written} turns, not {}", sum(1));
         return Err(RunError::Check(found));
     }
     Ok(vec![field.window.per_second(sum(0))])

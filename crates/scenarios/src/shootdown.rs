@@ -115,7 +115,8 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let updates = setup.number("updates") as u32;
     if present > all {
         return Err(RunError::Lack(format!(
-            "{present} contexts cannot be present, because there are only {all}"
+            "{present} contexts cannot be present, because there are only {all}; choose {all} or \
+             fewer"
         )));
     }
     let is_eager = setup.variant == "eager";
@@ -191,9 +192,9 @@ impl<W: Testbed> Range<W> {
         let turns = u64::from(WARM_UP + self.updates);
         match found {
             // Only if turns were taken at all.
-            Ok(()) if newest != 0 && newest != turns => {
-                Err(RunError::Check(format!("a context reads value {newest} after update {turns}")))
-            }
+            Ok(()) if newest != 0 && newest != turns => Err(RunError::Check(format!(
+                "a context reads value {newest} after update {turns}, which should be the value"
+            ))),
             found => found.map(|()| tally),
         }
     }
@@ -258,7 +259,10 @@ impl<W: Testbed> Range<W> {
         if (ran, reached) == (present, present) {
             return Ok(());
         }
-        let what = format!("the function ran in {ran} contexts of {present}, {reached} counted");
+        let what = format!(
+            "the function ran in {ran} contexts and {reached} were counted, but {present} are \
+             present"
+        );
         Err(RunError::Check(what))
     }
 }

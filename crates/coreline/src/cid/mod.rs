@@ -232,8 +232,8 @@ pub enum CidError {
     /// detects the second case. A space also detects that no ID is left because tasks left the
     /// space while they were running.
     #[error(
-        "cannot switch the task in on {cpu}: the task that runs there, or this task elsewhere, was \
-         not switched out; switch it out first"
+        "cannot switch the task in on {cpu}: another task is switched in there, or this task on \
+         another CPU; switch that task out first"
     )]
     Busy {
         /// The CPU.

@@ -14,7 +14,7 @@ use crate::{IndexBy, Lacking};
 
 /// The error for a counter of a set that should be zero but is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("counter {index} of the set is at {value} and should be at 0")]
+#[error("counter {index} of the set is {value}, and should be 0")]
 pub struct Nonzero {
     /// The index of the counter.
     pub index: usize,

@@ -103,7 +103,7 @@ impl From<ChargeError> for GetError {
 
 /// The error if some objects were never returned. These objects keep their memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{count} objects of the cache {name} were never given back")]
+#[error("{count} objects of the cache {name} were not given back; give back all objects first")]
 pub struct Leaked {
     /// The cache's name.
     pub name: String,

@@ -196,7 +196,10 @@ impl BenchResult {
         write!(out, "{}", listing.text(form))?;
         match self.bytes_per_cpu {
             Some(bytes) => writeln!(out, "{bytes} bytes of host memory per simulated CPU")?,
-            None => writeln!(out, "host memory per simulated CPU: the kernel does not say")?,
+            None => writeln!(
+                out,
+                "host memory per simulated CPU: not known, because the kernel does not report it"
+            )?,
         }
         Ok(())
     }

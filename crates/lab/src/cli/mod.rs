@@ -60,7 +60,7 @@ enum Verb {
     /// Measure what operations cost on this machine, and write a machine file
     Measure(Box<measure::Choice>),
     /// Compare the simulator's predictions with measurements of this machine, and core-to-core
-    /// latencies of machine files with the ping-pongs that they calibrate
+    /// latencies of machine files with the simulated ping-pongs that they calibrate
     Validate(Box<Validate>),
     /// Write a page that compares every published figure with the simulator's
     Ledger(Ledger),
@@ -73,8 +73,8 @@ enum Verb {
     Sweep(Sweep),
     /// List the cells of a grid of simulated runs, with estimates of their time and memory
     Cells(Cells),
-    /// Copy a package for the simulated machine, and change its imports of shared state to those of
-    /// coreline-sim
+    /// Copy a package for the simulated machine, and replace its std::sync, std::thread and atomic
+    /// imports with those of coreline-sim
     Port(Box<port::Choice>),
     /// Run a package's tests, and compare the throughput that they measure on simulated machines
     /// with a baseline; `cargo coreline scale` does the same
@@ -106,8 +106,8 @@ enum Verb {
 
 #[derive(Args)]
 struct Doctor {
-    /// Show instead which fast paths this process could use, and whether its threads are registered
-    /// for rseq; this stops each thread for a moment
+    /// Show instead which fast paths the process PID could use, and whether its threads are
+    /// registered for rseq; this stops each of them for a moment
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     #[command(flatten)]

@@ -34,18 +34,18 @@ struct Common {
         value_parser = seed
     )]
     seed: u64,
-    /// Run the whole band: 16 seeds, and each uncertain cost moved by 30 %, under both
-    /// arbitrations, instead of the request shares alone
+    /// Run the whole band (16 seeds, each uncertain cost moved by 30 %, both arbitrations) instead
+    /// of only the request shares
     #[arg(long)]
     band: bool,
-    /// Which request a simulated contended line serves next; the default is `fifo`, and with --band
-    /// both
+    /// Which request a simulated contended line serves next; the default is `fifo`, or both with
+    /// --band
     #[arg(long, value_name = "NAME", value_parser = arbitrations())]
     arbitration: Option<Arbitration>,
     /// Whether independent accesses of a simulated thread overlap; the default is `serial`
     #[arg(long, value_name = "NAME", value_parser = overlaps())]
     overlap: Option<Overlap>,
-    /// Make fewer runs with fewer values, and natively use at most 32 CPUs
+    /// Make fewer runs with fewer values; native runs use at most 32 CPUs
     #[arg(long)]
     quick: bool,
     /// Run only this configuration; may be given more than once
@@ -64,8 +64,11 @@ fn arbitrations() -> ValueParser {
 
 fn overlaps() -> ValueParser {
     let all = [
-        (Overlap::Serial, "no, each access waits for the one before"),
-        (Overlap::Independent, "yes, unless an address is loaded by the one before"),
+        (Overlap::Serial, "no, each access waits for the previous one"),
+        (
+            Overlap::Independent,
+            "yes, unless an address is near a value that an earlier access loads",
+        ),
     ];
     let parser = names(all.map(|(it, about)| (it.to_string(), about)).into_iter());
     ValueParser::new(parser.try_map(|name| name.parse::<Overlap>()))
@@ -167,7 +170,7 @@ fn names(
 /// A word, or the one that a file's TOML stands for.
 fn word(words: &Words, param: &Param, text: &str) -> Result<Value, String> {
     if !text.ends_with(".toml") {
-        let form = || format!("it is {}", words.about);
+        let form = || format!("expected {}", words.about);
         return param.parse(text).ok_or_else(form);
     }
     let file = std::fs::read_to_string(text).map_err(|error| error.to_string())?;
@@ -185,7 +188,9 @@ fn parser(param: &'static Param) -> ValueParser {
         Domain::Cpus(to) => number(1, to),
         Domain::Names(all) => ValueParser::new(names(all.iter().copied()).map(Value::Name)),
         Domain::Pair(_, _, to) => ValueParser::new(move |text: &str| {
-            let form = || format!("it is {}, each from 1 to {to}, such as 8x8", param.form());
+            let form = || {
+                format!("expected {}, with both numbers from 1 to {to}, such as 8x8", param.form())
+            };
             param.parse(text).ok_or_else(form)
         }),
         Domain::Words(words) => ValueParser::new(move |text: &str| word(words, param, text)),

@@ -86,7 +86,7 @@ fn a_disturbed_figure_is_no_evidence_of_a_change() {
     let mut text = Vec::new();
     found.show(Form::plain(), &mut text).unwrap();
     let text = String::from_utf8(text).unwrap().replace('\n', " ");
-    assert!(text.contains("1 value is left out, because other programs used the CPUs"), "{text}");
+    assert!(text.contains("1 value is left out because other programs used the CPUs"), "{text}");
 }
 
 #[test]

@@ -30,14 +30,14 @@ pub(super) fn of(found: &Found, fast_paths: &[FastPath]) -> Vec<String> {
     for (name, remedy) in remedies {
         if !seen.contains(&remedy) {
             seen.push(remedy);
-            advice.push(format!("{remedy}; it turns on {name}"));
+            advice.push(format!("{remedy}; this turns on {name}"));
         }
     }
     let slow =
         |it: &&crate::host::Governor| it.name == "powersave" && !it.driver.contains("pstate");
     if let Some(governor) = host.governors.iter().find(slow) {
         advice.push(format!(
-            "use another governor than powersave on {}: it keeps the lowest clock (cpupower \
+            "use a governor other than powersave on {}: powersave keeps the lowest clock (cpupower \
              frequency-set -g schedutil)",
             text::cpus(&governor.cpus)
         ));
@@ -54,8 +54,8 @@ pub(super) fn of(found: &Found, fast_paths: &[FastPath]) -> Vec<String> {
     }
     if host.numa_balancing.is_some_and(|it| it != 0) && probe.topology.node_count() > 1 {
         advice.push(
-            "turn off NUMA balancing for pinned threads: it causes faults to find out what is \
-             already known (sysctl kernel.numa_balancing=0)"
+            "turn off NUMA balancing for pinned threads: its page faults find out what is already \
+             known (sysctl kernel.numa_balancing=0)"
                 .to_owned(),
         );
     }

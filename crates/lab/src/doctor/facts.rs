@@ -21,7 +21,7 @@ pub(super) struct Kernel {
 /// How kernels hand out concurrency IDs: from which release on, and how. As docs/concurrency-ids.md
 /// has it.
 const CID_POLICIES: [((u32, u32), &str); 5] = [
-    ((6, 19), "owned by threads, or by CPUs if there are more threads"),
+    ((6, 19), "owned by threads, or by CPUs if there are more threads than IDs"),
     ((6, 13), "recent: a CPU gets the ID that it had last, if that ID is free"),
     ((6, 4), "the lowest free ID; a CPU keeps an unused ID for 100 ms"),
     ((6, 3), "the lowest free ID"),

@@ -64,9 +64,9 @@ fn no_sections(probe: &Probe) -> Option<Off> {
                 "let the system call rseq through the filter of this sandbox or container"
             }
             ErrorKind::InvalidInput => {
-                "keep the other library from registering threads, or make it use the C library's \
-                 area as coreline does, with glibc 2.35 or later and without \
-                 glibc.pthread.rseq=0 in GLIBC_TUNABLES"
+                "keep the other library from registering threads; or use glibc 2.35 or later \
+                 without glibc.pthread.rseq=0 in GLIBC_TUNABLES, and make the other library use \
+                 the C library's area, as coreline does"
             }
             _ => {
                 "use a kernel with CONFIG_RSEQ; in a sandbox or emulator, use one that has the \
@@ -77,7 +77,7 @@ fn no_sections(probe: &Probe) -> Option<Off> {
             "make the first per-CPU memory before other libraries take thread-specific keys"
         }
         NoSections::SelfTest(error) => return Some((why_no_sections(why), after(error))),
-        _ => "use a kernel that allows rseq and keeps its promises",
+        _ => "use a kernel that allows rseq and implements it correctly",
     };
     Some((why_no_sections(why), remedy.to_owned()))
 }
@@ -94,11 +94,12 @@ pub(super) fn why_no_sections(why: &NoSections) -> String {
 fn after(error: &SelfTestError) -> String {
     match error {
         SelfTestError::NotAborted | SelfTestError::WrongCpu { .. } => {
-            "use another kernel, and not one that an emulator or sandbox imitates: this one has \
-             rseq but does not do what rseq promises"
+            "use a real Linux kernel, and not one that an emulator or sandbox imitates: this one \
+             has rseq but does not implement it correctly"
         }
         SelfTestError::NotPreempted => {
-            "start the program again; the test needs a second of one CPU, under ordinary scheduling"
+            "start the program again; the self-test needs one second of CPU time under ordinary \
+             scheduling"
         }
         SelfTestError::NotRun { lacking, .. } => {
             return format!(
@@ -148,11 +149,11 @@ pub(super) fn no_cid(probe: &Probe) -> Option<Off> {
                 "start threads by the C library, and let no code unregister them".to_owned(),
             ));
         }
-        0 => "the kernel does not say what it fills in (AT_RSEQ_FEATURE_SIZE)".to_owned(),
+        0 => "the kernel does not say which fields it fills in (AT_RSEQ_FEATURE_SIZE)".to_owned(),
         bytes => format!("the kernel fills in {bytes} bytes of an rseq area"),
     };
     Some((
-        format!("{filled}; the ID ends at {MM_CID_END}"),
+        format!("{filled}; the ID ends at byte {MM_CID_END}"),
         "use Linux 6.3 or later with CONFIG_SCHED_MM_CID, and no sandbox that hides the auxiliary \
          vector"
             .to_owned(),
@@ -209,7 +210,8 @@ fn placement(probe: &Probe) -> FastPath {
         return FastPath::pointless(name, why.to_owned());
     }
     let off = probe.placement.as_ref().err().map(|lacking| {
-        let why = format!("{}; pages come from the node that touches them", lacking.why);
+        let why =
+            format!("{}; a page comes from the node of the CPU that first touches it", lacking.why);
         (why, lacking.remedy.to_owned())
     });
     FastPath::new(name, off)
@@ -253,11 +255,11 @@ mod tests {
             (NoSections::Refused(38), "CONFIG_RSEQ"),
             (NoSections::Refused(22), "glibc.pthread.rseq=0"),
             (NoSections::NoKey(11), "thread-specific keys"),
-            (SelfTestError::NotAborted.into(), "another kernel"),
+            (SelfTestError::NotAborted.into(), "real Linux kernel"),
             (
                 SelfTestError::WrongCpu { pinned: CpuId::new(1), cpu_id_start: 0, cpu_id: 0 }
                     .into(),
-                "another kernel",
+                "real Linux kernel",
             ),
             (SelfTestError::NotPreempted.into(), "ordinary scheduling"),
             (SelfTestError::NotRun { lacking: "a page", errno: 12 }.into(), "have a page"),

@@ -138,7 +138,7 @@ impl Process {
     fn paths(&self, here: &Probe) -> Vec<Possible> {
         let is_off = self.coreline_rseq.as_deref() == Some("off");
         let is_filtered = matches!(self.seccomp, Some("filter" | "strict"));
-        let filtered = "a system-call filter decides, and what it lets through cannot be seen";
+        let filtered = "this depends on a system-call filter, whose rules cannot be seen";
         let (possible, why) = match (self.rseq.registered, is_off) {
             (_, true) => (Some(false), "CORELINE_RSEQ=off in its environment".to_owned()),
             (1.., _) => (Some(true), "its threads are registered for rseq".to_owned()),
@@ -148,7 +148,8 @@ impl Process {
                 (None, why.to_owned())
             }
             _ if self.rseq.unregistered > 0 => {
-                let why = "no thread is registered; coreline registers those that need it itself";
+                let why = "no thread is registered; coreline itself registers the threads that \
+                           need it";
                 (Some(true), why.to_owned())
             }
             _ => (None, "whether its threads are registered is not known".to_owned()),
@@ -157,8 +158,9 @@ impl Process {
         let (possible, why) = match self.feature_size {
             Some(MM_CID_END..) => (sections.possible, sections.why.clone()),
             Some(bytes) => {
-                let why =
-                    format!("the kernel fills in {bytes} bytes of its areas; the ID ends at 28");
+                let why = format!(
+                    "the kernel fills in {bytes} bytes of its areas; the ID ends at byte 28"
+                );
                 (Some(false), why)
             }
             None => (None, "its auxiliary vector cannot be read".to_owned()),
@@ -166,7 +168,9 @@ impl Process {
         let cid = Possible { name: "the kernel's concurrency IDs", possible, why };
         let (possible, why) = match (here.asymmetric_fences, is_filtered) {
             (_, true) => (None, filtered),
-            (true, false) => (Some(true), "the kernel has membarrier, and no filter is in its way"),
+            (true, false) => {
+                (Some(true), "the kernel has membarrier, and no system-call filter blocks it")
+            }
             (false, false) => {
                 (None, "this kernel or sandbox refuses membarrier to `coreline doctor`")
             }
@@ -216,7 +220,7 @@ impl Process {
         }
         let Registrations { registered, unregistered, unknown, bytes, error } = rseq;
         text += "\nrseq (asking stops each thread for a moment; a system call may return EINTR)\n";
-        let of = bytes.map(|it| format!(", by {it} bytes at most")).unwrap_or_default();
+        let of = bytes.map(|it| format!(", with at most {it} bytes")).unwrap_or_default();
         text += &format!("  registered: {}{of}\n", counted(*registered, "thread"));
         text += &format!("  not registered: {}\n", counted(*unregistered, "thread"));
         if let Some(why) = error {
@@ -264,8 +268,8 @@ fn why(pid: u32, error: &io::Error) -> String {
     let remedy = match error.kind() {
         _ if pid == process::id() => "a process cannot trace itself; leave out --pid",
         ErrorKind::PermissionDenied => {
-            "run this as root, or as its user with kernel.yama.ptrace_scope=0; no debugger may \
-             trace it already"
+            "run this as root, or as the process's user with kernel.yama.ptrace_scope=0; end any \
+             debugger that traces the process"
         }
         ErrorKind::TimedOut => {
             "the thread sleeps in the kernel and did not stop within a second; try again"

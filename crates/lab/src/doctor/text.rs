@@ -46,7 +46,8 @@ impl Report {
         let futex = if self.futex.works {
             "works"
         } else {
-            "does not compare, or a filter refuses it: threads that should sleep may spin"
+            "does not compare the word, or a system-call filter refuses it: threads that should \
+             sleep may spin"
         };
         writeln!(out, "  futex: {futex}")?;
         show_huge_pages(&self.huge_pages, out)?;
@@ -86,7 +87,7 @@ impl Report {
                 let count = counted(allowed.len(), "CPU");
                 writeln!(out, "  this process may use: {allowed} ({count})")?;
             }
-            Err(why) => writeln!(out, "  which this process may use is not known: {why}")?,
+            Err(why) => writeln!(out, "  the CPUs that this process may use are not known: {why}")?,
         }
         match &self.found.cgroup {
             Ok(limits) => {
@@ -97,7 +98,7 @@ impl Report {
                 let quota = limits.quota.map_or("none that can be seen".to_owned(), quota);
                 writeln!(out, "  cgroup quota: {quota}")
             }
-            Err(why) => writeln!(out, "  what control groups admit is not known: {why}"),
+            Err(why) => writeln!(out, "  the limits of control groups are not known: {why}"),
         }
     }
 
@@ -140,7 +141,10 @@ fn show_rseq(rseq: &Rseq, out: &mut dyn Write) -> io::Result<()> {
     let abi = rseq.abi.as_ref().map(|abi| format!(", {abi} ABI")).unwrap_or_default();
     writeln!(out, "  registered by: {}{bytes}{abi}", rseq.registered_by)?;
     if let Some(remedy) = rseq.abi_remedy {
-        writeln!(out, "  the kernel also has the V2 ABI, with less work for the kernel: {remedy}")?;
+        writeln!(
+            out,
+            "  the kernel also has the V2 ABI, which costs the kernel less work: {remedy}"
+        )?;
     }
     match rseq.size {
         Some(0) => writeln!(out, "  the C library supports rseq but registers no thread")?,
@@ -175,7 +179,7 @@ fn show_host(host: &Host, out: &mut dyn Write) -> io::Result<()> {
         None => writeln!(out, "  hypervisor: not known")?,
     }
     let smt = host.smt.as_deref().map_or("not known", |word| match word {
-        "forceoff" => "off until the next start of the machine",
+        "forceoff" => "off until the next boot",
         "notsupported" => "not supported",
         "notimplemented" => "not implemented",
         word => word,
@@ -192,7 +196,7 @@ fn show_host(host: &Host, out: &mut dyn Write) -> io::Result<()> {
         false => format!("{} {} us", it.name, it.exit_us),
     };
     let states: Vec<String> = host.idle_states.iter().map(state).collect();
-    writeln!(out, "  idle states, and how long they take to leave: {}", or_none(&states))?;
+    writeln!(out, "  idle states, with their exit latencies: {}", or_none(&states))?;
     let balancing = match host.numa_balancing {
         None => "not known".to_owned(),
         Some(0) => "off".to_owned(),
@@ -330,7 +334,7 @@ mod tests {
     fn what_is_not_known_of_the_host_is_said_and_the_kernels_words_are_put_into_ours() {
         for (word, shown) in [
             ("on", "on"),
-            ("forceoff", "off until the next start of the machine"),
+            ("forceoff", "off until the next boot"),
             ("notsupported", "not supported"),
             ("notimplemented", "not implemented"),
         ] {

@@ -17,30 +17,29 @@ pub(super) fn of(found: &Found) -> Vec<String> {
     }
     if let Some(error) = &host.proc_error {
         warnings.push(format!(
-            "/proc cannot be read: {error}; the report has no quotas and no waits for a CPU; let \
-             the program read /proc"
+            "/proc cannot be read: {error}; so the report has no quotas and no waits for a CPU; \
+             let the program read /proc"
         ));
     }
     if let Err(error) = allowed {
         warnings.push(format!(
-            "the CPUs that this process may use are not known: {error}; all CPUs of the machine \
-             count as usable, so a program may start too many threads; let sched_getaffinity \
+            "the CPUs that this process may use are not known: {error}; so all CPUs of the machine \
+             count as usable, and a program may start too many threads; let sched_getaffinity \
              through the system-call filter"
         ));
     }
     if let Ok(allowed) = allowed {
         if let Err(why) = &probe.allowed {
             warnings.push(format!(
-                "sched_getaffinity, the call for the CPUs that this process may use, is refused: \
-                 {why}; /proc has them, but programs that only call it, as the standard library \
-                 does, count all CPUs as usable and may start too many threads; let it through \
-                 the system-call filter"
+                "sched_getaffinity is refused: {why}; this report has the usable CPUs from /proc, \
+                 but programs that rely on sched_getaffinity may start too many threads (Rust's \
+                 standard library does); let it through the system-call filter"
             ));
         }
         warnings.extend(hidden(probe));
         if allowed.len() == 1 {
             warnings.push(
-                "this process may use one CPU only: a thread that spins keeps the thread that it \
+                "this process may use only one CPU: a thread that spins keeps the thread that it \
                  waits for from running; give the process a second CPU by its affinity (taskset) \
                  or its cpuset"
                     .to_owned(),
@@ -60,10 +59,10 @@ fn hidden(Probe { hidden, topology, .. }: &Probe) -> Option<String> {
     let named: CpuSet = topology.set().iter().filter(|&cpu| !hidden.contains(cpu)).collect();
     (!hidden.is_empty()).then(|| {
         format!(
-            "this process may use {}, which sysfs does not list as online \
-             (/sys/devices/system/cpu): their cores, caches and nodes are not known, and each \
-             counts as a core of its own in the first node; a container that masks or replaces \
-             /sys hides them: give it the host's /sys, read-only, or restrict its affinity to {}",
+            "this process may use {}, but sysfs does not list them as online \
+             (/sys/devices/system/cpu), so each counts as a core of its own in the first node; if \
+             a container masks or replaces /sys, give it the host's /sys read-only, or restrict \
+             its affinity to {}",
             cpus(hidden.clone()),
             cpus(named)
         )
@@ -80,14 +79,14 @@ fn throttling(quota: Quota, cpus: usize) -> Option<String> {
         return None;
     }
     let advice = match quota.time.as_micros() / quota.period.as_micros() {
-        0 => "raise the quota: less than one thread may be busy".to_owned(),
+        0 => "raise the quota: it is less than the time of one busy thread".to_owned(),
         1 => "keep no more than 1 thread busy, or raise the quota".to_owned(),
         whole => format!("keep no more than {whole} threads busy, or raise the quota"),
     };
     Some(format!(
-        "the quota is the time of {:.2} of the {} that this process may use: spinning threads use \
-         it up, and then all threads stop until the next period ({:?}); {advice} (cpu.max of \
-         control groups, cpu.cfs_quota_us in version 1)",
+        "the quota is the time of {:.2} CPUs, and this process may use {}: spinning threads use \
+         the quota up, and then all threads stop until the next period ({:?}); {advice} (cpu.max \
+         of control groups, cpu.cfs_quota_us in version 1)",
         quota.cpus(),
         counted(cpus, "CPU"),
         quota.period
@@ -116,7 +115,7 @@ mod tests {
         for (time, advice) in [
             (15_900, "no more than 15 threads busy"),
             (1_500, "no more than 1 thread busy"),
-            (500, "less than one thread"),
+            (500, "less than the time of one busy thread"),
         ] {
             let warning = only(&made_up::quota(time, 1_000));
             assert!(warning.contains(advice) && warning.contains("(1ms)"), "{warning}");
@@ -164,7 +163,7 @@ mod tests {
     fn one_cpu_is_told() {
         let mut found = made_up::all_on();
         found.allowed = Ok("7".parse().unwrap());
-        assert!(only(&found).contains("one CPU only"));
+        assert!(only(&found).contains("only one CPU"));
     }
 
     #[test]

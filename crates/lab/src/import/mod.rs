@@ -54,7 +54,7 @@ pub(crate) struct Choice {
         hide_possible_values = true
     )]
     like: Spec,
-    /// The number of sockets, if the matrix suggests another number
+    /// The number of sockets, if the matrix suggests a wrong number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     sockets: Option<u16>,
     /// Print one JSON object instead of text
@@ -188,7 +188,8 @@ impl Imported {
         let parts = parts.map(|(count, what)| counted(count as usize, what)).join(" of ");
         let head = format!("{}: {}, as {parts}", self.name, counted(self.cpus.len(), "CPU"));
         write!(out, "{}", form.paragraph("", &head))?;
-        let columns = [("class", false), ("ns", true), ("half of them", false), ("pairs", true)];
+        let columns =
+            [("class", false), ("ns", true), ("middle half (IQR)", false), ("pairs", true)];
         let mut listing = Listing::new(&columns);
         for Row { class, pairs, median, low, high } in &self.classes {
             let range = format!("{low:.1} to {high:.1}");

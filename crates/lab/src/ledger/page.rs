@@ -19,13 +19,13 @@ fn headline(score: &Score) -> String {
     let Score { figures, facts, declared, declared_directed, judged, reached, .. } = score;
     let more = score.directed - reached;
     format!(
-        "The {figures} published figures are {facts} independent facts. What we declare or do not \
-         model decides the size of {declared} of them, so this size proves nothing; \
-         {declared_directed} of these lie in the published direction. Of the other {judged}, the \
-         simulator reaches {reached} in size, and {more} more in direction. A null model that \
-         knows no machine (every ratio is 1, and any other metric the mean of its published \
-         figures) reaches {}. A null model that also knows the mean of the published ratios \
-         reaches {}.",
+        "The {figures} published figures are {facts} independent facts. A parameter that we chose, \
+         or an effect that we do not model, decides the size of {declared} of them, so this size \
+         proves nothing. Of these, {declared_directed} lie in the published direction. Of the \
+         other {judged}, the simulator reaches {reached} in size, and {more} more in direction. A \
+         null model that knows no machine (every ratio is 1, and any other metric the mean of its \
+         published figures) reaches {}. A null model that also knows the mean of the published \
+         ratios reaches {}.",
         score.null_same, score.null_mean
     )
 }
@@ -41,10 +41,10 @@ const EXPLAINED: [&str; 3] = [
      figure is `undecided` if these rows disagree.",
     "*Fact* numbers the independent facts of a table. Figures are one fact if the simulator gives \
      them the same value at every point of the band, within 2 %. A quotient of two other figures \
-     of the table is not a fact. A fact is as good as its worst figure. If something that we \
-     declare decides the figure, its name follows the number: `scenario` for a parameter of the \
-     scenario or an effect that is not modelled, or a cost of the machine file that is a guess, \
-     or from memory, and that moves the figure by its square root or more.",
+     of the table is not a fact. A fact is as good as its worst figure. If an input that we chose \
+     decides the figure, its name follows the number. `scenario` is a parameter of the scenario, \
+     or an effect that is not modelled. Any other name is a cost of the machine file. Such a cost \
+     is a guess or from memory, and moves the figure by its square root or more.",
 ];
 
 pub(super) fn write(ledger: &Ledger) -> String {

@@ -61,7 +61,7 @@ impl Origin<'_> {
 
     fn source(&self, figure: &Figure, how: &str) -> String {
         let Figure { low, high, samples, .. } = figure;
-        let half = format!("half of them from {low:.2} to {high:.2} ns");
+        let half = format!("middle half from {low:.2} to {high:.2} ns");
         match self {
             Origin::Here { day } => format!(
                 "measured on this machine, {day}: coreline measure, {how}; median of {samples} \

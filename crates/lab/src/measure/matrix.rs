@@ -113,7 +113,7 @@ pub(super) fn map(topology: &Topology, players: &[CpuId], pairs: &[Pair], unicod
         let steps =
             shades.iter().zip(0..).map(|(shade, step)| format!("{shade} {:.0}", edge(step)));
         let steps: Vec<_> = steps.collect();
-        let _ = writeln!(text, "  from, in ns: {}; the most is {most:.0}", steps.join("  "));
+        let _ = writeln!(text, "  each shade from, in ns: {}; highest {most:.0}", steps.join("  "));
     }
     text
 }
@@ -181,7 +181,10 @@ mod tests {
         assert_eq!(lines[0], "    0  ....... @@@@@@@@");
         assert_eq!(lines[8], "", "the caches of one node are parted");
         assert_eq!(lines[9], "    8 @@@@@@@@  .......");
-        assert_eq!(lines[17], "  from, in ns: . 20  : 30  + 46  # 70  @ 106; the most is 160");
+        assert_eq!(
+            lines[17],
+            "  each shade from, in ns: . 20  : 30  + 46  # 70  @ 106; highest 160"
+        );
         assert!(lines.iter().all(|line| line.len() <= 80));
     }
 }

@@ -412,8 +412,8 @@ impl Measurement {
         (!names.is_empty()).then(|| {
             format!(
                 "other programs used these CPUs while this was measured: {}. The figures, marked \
-                 ~, are of the least disturbed samples, and a machine file does not have them. \
-                 Retry on an idle machine, or choose idle CPUs: taskset -c CPUS coreline measure",
+                 ~, are of the least disturbed samples. A machine file leaves them out. Retry on \
+                 an idle machine, or choose idle CPUs: taskset -c CPUS coreline measure",
                 names.join(", ")
             )
         })

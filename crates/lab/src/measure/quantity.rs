@@ -121,7 +121,7 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
             );
             // Elsewhere a heavy fence interrupts no thread, and costs next to nothing.
             if machine.asymmetric_fences {
-                let what = "a fence in all running threads, of which there are two";
+                let what = "a fence in all running threads (two here)";
                 add("broadcast", what, cost("broadcast"), both, 1, broadcast());
             } else {
                 lacks.push(("broadcast", "broadcast", "fences do not use membarrier here"));
@@ -151,7 +151,7 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
         Some(node) => {
             memory("far-memory", "a line in the farthest node", "memory_remote", Some(node))
         }
-        None => lacks.push(("far-memory", "memory_remote", "there is one node")),
+        None => lacks.push(("far-memory", "memory_remote", "this machine has only one node")),
     }
     (found, lacks)
 }

@@ -175,15 +175,15 @@ fn changes_head(form: Form, out: &mut dyn Write) -> Result<(), Error> {
 
 fn changes_foot(form: Form, out: &mut dyn Write) -> Result<(), Error> {
     let text = "Before, after and gain are simulated on the machine that the change's author \
-                measured; the range spans the request shares of the band. The release of your \
-                kernel tells whether it has the change. More: coreline explain NAME";
+                measured; the range spans the request shares of the band. Your kernel's release \
+                tells whether it has the change. More: coreline explain NAME";
     Ok(write!(out, "{}", form.paragraph("", text))?)
 }
 
 fn pairs_head(place: &Place, form: Form, out: &mut dyn Write) -> Result<(), Error> {
     // Times of a program that is not optimised are those of no program that anybody runs.
     let slow = if cfg!(debug_assertions) { "; NOT OPTIMISED: add --release" } else { "" };
-    let head = format!("IN YOUR PROGRAM, HERE: {}, time of an operation{slow}", place.shown());
+    let head = format!("IN YOUR PROGRAM, HERE: {}, time per operation{slow}", place.shown());
     Ok(write!(out, "\n{}", form.toned(Tone::Heading, &form.paragraph("", &head)))?)
 }
 
@@ -210,7 +210,7 @@ impl Overview {
         writeln!(out)?;
         if self.pairs.iter().any(Pair::is_disturbed) || self.changes.iter().any(Row::is_disturbed) {
             let text = "~ other programs used these CPUs: these are the least disturbed samples. \
-                        For better ones, retry on an idle machine, or choose CPUs: taskset -c \
+                        For better ones, retry on an idle machine, or choose idle CPUs: taskset -c \
                         CPUS coreline";
             write!(out, "{}", form.paragraph("", text))?;
         }

@@ -171,7 +171,7 @@ fn lack(what: impl std::fmt::Display) -> Error {
 /// A sample of these CPUs, with one thread on each.
 fn sample(cpus: &[CpuId], part: Arc<Part>) -> Result<Sample, Error> {
     let taken = take(cpus, &part).map_err(Error::Measure)?;
-    taken.ok_or_else(|| lack("no thread did anything"))
+    taken.ok_or_else(|| lack("no thread completed an operation"))
 }
 
 /// Does something again and again; nanoseconds of each.

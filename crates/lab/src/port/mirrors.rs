@@ -99,7 +99,10 @@ const CRATES: &[(&str, &str)] = &[
     ("crossbeam_epoch", MEETS),
     ("crossbeam_queue", MEETS),
     ("crossbeam_skiplist", MEETS),
-    ("crossbeam_utils", "its `Backoff` spins without simulated time, its `Parker` stops the host"),
+    (
+        "crossbeam_utils",
+        "its `Backoff` spins without simulated time, and its `Parker` stops the host",
+    ),
     ("arc_swap", MEETS),
     ("atomic_waker", MEETS),
     ("bytes", MEETS),
@@ -157,8 +160,8 @@ pub(super) fn is_std(root: &str) -> bool {
 /// name may be `*`. `keeps_arc`: a method of the package takes `self: Arc<Self>`.
 pub(super) fn leads(path: &[&str], keeps_arc: bool) -> Leads {
     if keeps_arc && (path.starts_with(&["sync", "Arc"]) || path.starts_with(&["sync", "Weak"])) {
-        let why =
-            "only std's can be a receiver, as in `self: Arc<Self>`; its counts are not charged";
+        let why = "only std's type can be a receiver, as in `self: Arc<Self>`; its counts are not \
+                   charged";
         return Leads::Missing(why);
     }
     if path.starts_with(&["cell", "UnsafeCell"]) {
@@ -186,7 +189,7 @@ pub(super) fn leads(path: &[&str], keeps_arc: bool) -> Leads {
         None | Some(&"*") => Leads::Mirrored,
         Some(name) if mirror.mirrored.contains(name) => Leads::Mirrored,
         Some(name) if mirror.same.contains(name) => Leads::Same,
-        Some(_) => Leads::Missing("the mirror of this module does not have it"),
+        Some(_) => Leads::Missing("coreline-sim's version of this module does not have it"),
     }
 }
 

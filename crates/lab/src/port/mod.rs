@@ -39,7 +39,7 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::unportable::PortError;
 
-/// Of the verb's command line.
+/// The command line of the verb.
 #[derive(Args)]
 pub(crate) struct Choice {
     /// Folders of packages, such as those that `cargo vendor` makes; name packages that depend on

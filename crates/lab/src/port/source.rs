@@ -209,12 +209,12 @@ impl Work<'_> {
                 self.change(
                     open - 2,
                     &format!("mod {name}"),
-                    "left out, because it is about threads of the host",
+                    "left out because it is about threads of the host",
                 );
                 let behind = self.tokens.at(open).end;
                 self.edits.push((behind..behind, "#![cfg(any())]".to_owned()));
             }
-            None => self.left(token, path, "a thread of the machine is not a thread of the host"),
+            None => self.left(token, path, "a simulated thread is not a thread of the host"),
         }
     }
 
@@ -225,7 +225,7 @@ impl Work<'_> {
             "libc"
                 if ["futex", "syscall", "pthread", "sched"].iter().any(|it| path.contains(it)) =>
             {
-                self.left(token, path, "a wait of the host's stops the whole machine");
+                self.left(token, path, "a wait on the host stops the whole machine");
             }
             // Of packages that only meet in their words the manifest's report speaks.
             _ if self.of.ported.iter().any(|name| name.replace('-', "_") == root) => {}

@@ -84,7 +84,7 @@ pub(super) fn read(tokens: &Tokens<'_>, keyword: usize, shared: &BTreeSet<String
         return Static::Left(format!("static ${}", it.name), why);
     }
     if is_of_thread(tokens, keyword) {
-        let why = "a thread of the machine is not a thread of the host: use `thread_local!`";
+        let why = "a simulated thread is not a thread of the host: use `thread_local!`";
         return Static::Left(format!("#[thread_local] static {}", it.name), why);
     }
     Static::Shared(it)

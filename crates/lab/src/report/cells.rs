@@ -152,7 +152,7 @@ fn has_one_value(rows: &[&Row], machine: &str, name: &str) -> Result<(), String>
     let [first, _, ..] = values[..] else { return Ok(()) };
     let all: Vec<String> = values.iter().map(ToString::to_string).collect();
     Err(format!(
-        "the rows of {machine} differ in {name}, which is {}; choose one, as in \
+        "the rows of {machine} differ in {name}, whose values are {}; choose one, as in \
          rows.where({name}={first})",
         all.join(", ")
     ))

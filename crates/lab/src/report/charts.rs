@@ -96,7 +96,7 @@ impl<'a> Of<'a> {
         let verdicts: Vec<_> =
             verdicts.iter().map(|(words, count)| format!("{count} {words}")).collect();
         let says = format!(
-            "The {} figures beside the published ones, with {}: {}.",
+            "The {} figures next to the published ones, with {}. Verdicts: {}.",
             self.ours(),
             self.run.span(),
             verdicts.join(", ")

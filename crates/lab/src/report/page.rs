@@ -199,8 +199,8 @@ impl Page<'_> {
     fn hottest(&mut self) {
         put!(
             self,
-            "<p>One point of each simulated result, run again with full statistics. Times are \
-             those of all CPUs together.</p>"
+            "<p>One point of each simulated result was run again with full statistics. Times are \
+             sums over all CPUs.</p>"
         );
         for HotPlaces { result, replay, places } in &self.report.hottest {
             put!(

@@ -30,9 +30,8 @@ impl Lack {
     pub(super) fn said(self, beside: &str) -> String {
         match self {
             Lack::NoOperation => format!(
-                "`{beside}` completed no operation in its window, which is too short for one \
-                 operation, so a ratio to it has no value; choose shorter operations, or leave \
-                 out --quick"
+                "`{beside}` completed no operation in its window, so a ratio to it has no value; \
+                 choose shorter operations, or leave out --quick"
             ),
         }
     }

@@ -148,7 +148,7 @@ impl Published {
             Figure::One(figure) => (figure, format!("{name}: {link}")),
             Figure::Range([low, high]) => {
                 let middle = (low + high) / 2.0;
-                (middle, format!("{name}: the middle of {low} to {high}: {link}"))
+                (middle, format!("{name}: midpoint of {low} to {high}: {link}"))
             }
             Figure::Over { of, over } => {
                 let ratio = metric.kind.round(of / over);

@@ -53,9 +53,11 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     }
     let value: serde_json::Value =
         serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let schema = value["schema"].as_str().unwrap_or("nothing that says its schema");
+    let Some(schema) = value["schema"].as_str() else {
+        return Err(format!("it names no schema, and a result names {SCHEMA}"));
+    };
     if schema != SCHEMA {
-        return Err(format!("it is {schema}, and not {SCHEMA}"));
+        return Err(format!("its schema is {schema}, and not {SCHEMA}"));
     }
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
@@ -358,9 +360,12 @@ mod tests {
         for (text, why) in [
             ("", "it is empty"),
             (" \n", "it is empty"),
-            ("{}", "nothing that says its schema"),
-            ("{\"schema\": \"coreline.run/1\"}", "it is coreline.run/1, and not coreline.run/2"),
-            ("[1, 2]", "nothing that says its schema"),
+            ("{}", "it names no schema"),
+            (
+                "{\"schema\": \"coreline.run/1\"}",
+                "its schema is coreline.run/1, and not coreline.run/2",
+            ),
+            ("[1, 2]", "it names no schema"),
             ("{\"schema\": \"coreline.run/2\"}", "missing field"),
             ("{\"schema\": ", "EOF"),
         ] {

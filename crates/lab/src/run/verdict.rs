@@ -246,14 +246,14 @@ A verdict compares a simulated figure with the published one. It takes every
 point of the band into account, from the lowest to the highest.
 
 A figure that says which of two alternatives is better (a ratio, a gain) is
-judged by its side first: above 1, below 1, or nearer to 1 than 5 %.
+judged by its side first: above 1, below 1, or within 5 % of 1.
 
   reached within Nx        on the published side, and at every point of the band
                            within N times of the published figure. N is at most
                            1.5 for ratios on one contended line, and 2 for all
-                           other ratios. Near 1 the effect counts, and not the
-                           quotient: 1.22 is 2.6 times the effect of 1.08.
-  direction, Nx off        on the published side, of another size
+                           other ratios. Near 1, N compares the logarithms of
+                           the two ratios: log 1.22 is 2.6 times log 1.08.
+  direction, Nx off        on the published side, but of another size
   against                  on the other side
   no effect                the two alternatives are alike in the simulation
   undecided                the band lies on both sides

@@ -54,14 +54,14 @@ pub(crate) struct Choice {
     /// Compare only the curves that the tests measured, such as those of one test
     #[arg(long)]
     partial: bool,
-    /// Run no tests: read the curves from this folder. A runner of tests writes them there if its
+    /// Run no tests, and read the curves from this folder. Tests write them there if the
     /// environment variable CORELINE_SCALE has the folder's path
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "cargo")]
     from: Option<PathBuf>,
-    /// Write the result as Markdown, for the comment on a change
+    /// Write the result as Markdown, for a comment on a pull request
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     markdown: Option<PathBuf>,
-    /// Write the result as XML in JUnit's form
+    /// Write the result as JUnit XML
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     junit: Option<PathBuf>,
     /// Draw the curves that changed, before and now; without a change, draw all curves
@@ -70,7 +70,7 @@ pub(crate) struct Choice {
     /// Draw the same picture as PNG
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     png: Option<PathBuf>,
-    /// Print an annotation for each curve that fails, in the form of GitHub's workflow commands
+    /// Print an annotation of GitHub Actions for each curve that fails
     #[arg(long, conflicts_with = "json")]
     github: bool,
     /// Print one JSON object instead of text
@@ -83,7 +83,7 @@ pub(crate) struct Choice {
 
 fn percent(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value: &f64| (0.0..100.0).contains(value));
-    value.ok_or_else(|| "a number from 0 to less than 100, such as 10".to_owned())
+    value.ok_or_else(|| "expected a number from 0 to less than 100, such as 10".to_owned())
 }
 
 /// A folder for the curves of one run, which goes when it is dropped.

@@ -187,7 +187,7 @@ impl Compared {
             _ => String::new(),
         };
         let from = |from: usize| match from == least {
-            true => format!("with {} already", counted(from, "thread")),
+            true => format!("with {} or more", counted(from, "thread")),
             false => format!("from {} on", counted(from, "thread")),
         };
         match &self.verdict {

@@ -199,7 +199,7 @@ impl Swept {
             writeln!(out, "failed: {error}\n  replay: {key}")?;
         }
         if self.interrupted {
-            writeln!(out, "interrupted: run the same command again to go on")?;
+            writeln!(out, "interrupted: run the same command again to continue")?;
         }
         Ok(())
     }

@@ -345,7 +345,7 @@ fn values(
             .ok_or_else(|| unknown(&format!("parameter of {}", scenario.name), &name, options()))?;
         let of = |text: String| {
             let form = param.form();
-            param.parse(&text).ok_or_else(|| format!("{name} cannot be {text:?}; it is {form}"))
+            param.parse(&text).ok_or_else(|| format!("{name} cannot be {text:?}; expected {form}"))
         };
         let values: Result<Vec<Value>, String> =
             values.list(&name)?.into_iter().map(|value| of(value.text())).collect();

@@ -118,8 +118,8 @@ pub(crate) fn of(spec: &Spec) -> Result<Vec<CoreToCore>, Error> {
 
 /// A line for each class of each machine, with the request shares side by side.
 pub(crate) fn show(rows: &[CoreToCore], form: Form, out: &mut dyn Write) -> Result<(), Error> {
-    let head = "core to core, one way: the machine file's figure beside the simulated ping-pong \
-                that it calibrates, at each request share; ns";
+    let head = "core to core, one way, in ns: the machine file's figure, and the simulated \
+                ping-pong that it calibrates at each request share";
     write!(out, "{}", form.paragraph("", head))?;
     let mut listing = Listing::new(&[
         ("class", false),

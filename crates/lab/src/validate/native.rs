@@ -58,14 +58,20 @@ impl Plan {
 /// Why an experiment cannot run on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Untestable {
-    #[error("not testable here: the experiment needs two CPUs, and this process may use only one")]
+    #[error(
+        "not testable here: the experiment needs two CPUs, and this process may use only one; \
+         allow more CPUs, or choose another machine"
+    )]
     OneCpu,
     #[error(
         "not testable here: the experiment needs two cores under one last-level cache, and no such \
          pair is among the CPUs this process may use; allow more CPUs, or choose another machine"
     )]
     Apart,
-    #[error("not testable there: the experiment needs two cores, and the machine has one")]
+    #[error(
+        "not testable there: the experiment needs two cores, and the machine has one; choose a \
+         machine that has more"
+    )]
     OneCore,
     #[error(
         "not testable here: the cost {0} was not measured, so nothing can be predicted for this \

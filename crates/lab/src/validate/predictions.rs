@@ -20,8 +20,8 @@ pub(super) const FILE: &str = include_str!("../../host-2c.predictions.toml");
 const SCHEMA: &str = "coreline.validate.predictions/1";
 
 const HEADER: &str = "\
-# What the simulator says of this machine, calibrated by a ping-pong, an addition alone and a pause.
-# Made by `coreline validate --predict COMMIT`; see README.md beside it.
+# What the simulator predicts for this machine. It is calibrated by a ping-pong, an addition alone
+# and a pause. Made by `coreline validate --predict COMMIT`; see README.md beside it.
 #
 # All figures are nanoseconds. `value` is the mean over seeds at the usual request share; `low` and
 # `high` are the ends of the band. A measured median is a hit from low / tolerance to

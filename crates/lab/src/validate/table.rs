@@ -10,11 +10,10 @@ use crate::text::{Form, counted};
 pub(super) fn show(outcome: &Validation, form: Form, out: &mut dyn Write) -> Result<(), Error> {
     let Validation { machine, is_here, quick, rows, not_modelled, .. } = outcome;
     let head = if *is_here {
-        "what the simulator predicts for this machine, from costs that were measured here, and \
-         what the experiments took; ns"
+        "times in ns: predicted for this machine from costs that were measured here, and measured"
             .to_owned()
     } else {
-        format!("what the simulator says of {machine}, which is not measured here; ns")
+        format!("times in ns: predicted for {machine}; nothing is measured here")
     };
     write!(out, "{}", form.fitted(&head))?;
     if *quick && *is_here {

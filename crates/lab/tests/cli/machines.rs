@@ -21,7 +21,7 @@ fn machines_shows_every_cost_with_its_source() {
     let transfers = detail["core_to_core"].as_array().unwrap();
     assert_eq!(transfers.len(), 9);
     transfers.iter().for_each(assert_comes_back);
-    assert!(has("figure beside the simulated ping-pong that it calibrates"), "{text}");
+    assert!(has("the simulated ping-pong that it calibrates"), "{text}");
 }
 
 /// Two caches of two cores of two threads, the second threads last; a lower triangle.

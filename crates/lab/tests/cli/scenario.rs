@@ -289,7 +289,7 @@ fn a_ratio_to_what_completed_no_operation_has_no_value_and_says_why() {
     let ratio = rows(&result, "turns_over_fifo", "near")[0];
     assert!(ratio["value"].is_null(), "{ratio}");
     assert_eq!(ratio["lack"], "no-operation");
-    assert!(ratio["why"].as_str().unwrap().contains("too short for one operation"), "{ratio}");
+    assert!(ratio["why"].as_str().unwrap().contains("completed no operation"), "{ratio}");
     let text = String::from_utf8(output(&program).stdout).unwrap();
     assert!(!text.contains("inf"), "{text}");
 }

@@ -150,7 +150,12 @@ impl<W: Testbed> Listed<W> {
     /// [`RunError::Check`] if there is no such object.
     pub fn in_hand(&self, number: u32) -> Result<InHand<'_, W>, RunError> {
         let object = self.object(number);
-        let object = object.ok_or_else(|| RunError::Check("the list was empty".to_owned()))?;
+        let object = object.ok_or_else(|| {
+            RunError::Check(
+                "the list of constructed objects is empty, and should have one for each thread"
+                    .to_owned(),
+            )
+        })?;
         Ok(InHand { number, object })
     }
 }
@@ -202,7 +207,12 @@ impl<W: Testbed, const ALLOCATIONS: usize> Source<W> for Global<W, ALLOCATIONS> 
         let mut cells = [0; ALLOCATIONS];
         for cell in &mut cells {
             let found = self.memory.allocate(thread, waited);
-            *cell = found.ok_or_else(|| RunError::Check("all cells were taken".to_owned()))?;
+            *cell = found.ok_or_else(|| {
+                RunError::Check(
+                    "all cells of the allocator are in use, and each life should find its own"
+                        .to_owned(),
+                )
+            })?;
         }
         Ok(Furnished { object, memory: &self.memory, cells })
     }

@@ -238,11 +238,15 @@ impl<W: Testbed, S: Source<W>> Field<W, S> {
         let counts: [u64; COUNTERS] = core::array::from_fn(|counter| mm.count(counter));
         if found != 0 || left != thread as u64 + 1 || counts != [0; COUNTERS] {
             return Err(RunError::Check(format!(
-                "thread {thread} found the ID {found} and left {left}, and counters at {counts:?}"
+                "thread {thread} found the ID {found}, not 0, left the ID {left}, not {}, or its \
+                 counters ended at {counts:?}, not 0",
+                thread + 1
             )));
         }
         if !mm.life().is_of(thread) {
-            let what = format!("the object of thread {thread} has had another life meanwhile");
+            let what = format!(
+                "the object of thread {thread} was taken again before this thread gave it back"
+            );
             return Err(RunError::Check(what));
         }
         self.source.give_back(thread, mm);

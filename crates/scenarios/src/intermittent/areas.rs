@@ -102,7 +102,8 @@ impl<W: Testbed> Areas<W> {
         let Some(position) = sums.iter().position(|&sum| sum != expected) else { return Ok(()) };
         let found = sums[position];
         Err(RunError::Check(format!(
-            "byte {position} of the areas has {found} increments (mod 256) after {passes} passes"
+            "byte {position} of the areas has {found} increments (mod 256) after {passes} passes, \
+             not {expected}"
         )))
     }
 }

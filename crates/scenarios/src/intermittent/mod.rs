@@ -84,9 +84,9 @@ pub static SCENARIO: Scenario = Scenario {
         Variant::simulated("recent", "Memory is indexed by the CPU's recent ID if that is free"),
         Variant::simulated(
             "owned",
-            "Memory is indexed by an ID of the thread, or of its CPU with many threads",
+            "Memory is indexed by an ID of the thread, or of its CPU if there are many threads",
         ),
-        Variant::simulated("clustered", "As recent, for each last-level cache"),
+        Variant::simulated("clustered", "As recent, with IDs for each last-level cache"),
     ],
     figures: &[
         Figure::new("ns_per_burst", Nanoseconds, Number(0)),
@@ -120,10 +120,10 @@ const TURNS: &[(&str, &str)] = &[
 const SCANS: &[(&str, &str)] = &[
     (
         "tick",
-        "A tick that hits a running thread, as in the kernel; but scans are rarer than there, \
-         because executing code takes no simulated time, except the kernel's switches",
+        "When a tick hits a running thread, as in the kernel; scans are rarer than there, because \
+         code takes no simulated time (only the kernel's switches do)",
     ),
-    ("switch", "A switch to any thread, as often as the kernel's own limit allows"),
+    ("switch", "At a switch to any thread, as often as the kernel's own limit allows"),
 ];
 
 fn no_index(variant: &str) -> RunError {

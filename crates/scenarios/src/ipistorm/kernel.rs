@@ -130,7 +130,7 @@ fn call_all(callee: &Arc<Called>, calls: u64) -> Result<[u64; 3], RunError> {
         if ran == number {
             Ok(kicks)
         } else {
-            Err(RunError::Check(format!("after call {number} {ran} have run")))
+            Err(RunError::Check(format!("after call {number}, {ran} calls have run, not {number}")))
         }
     };
     for _ in 0..WARM_UP {

@@ -79,7 +79,10 @@ pub fn call<W: Testbed>(
     for number in 1..=calls {
         let count = one()?;
         if count != WARM_UP + number {
-            return Err(RunError::Check(format!("call {number} was the {count}th that ran")));
+            return Err(RunError::Check(format!(
+                "{count} calls have run after call {number}, not {}",
+                WARM_UP + number
+            )));
         }
     }
     let took = nanos(begin, W::now());

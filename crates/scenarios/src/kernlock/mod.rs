@@ -102,7 +102,8 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     ..Scenario::new(
         "kernlock",
-        "System calls of threads that take the kernel's spin locks, by two locks (will-it-scale)",
+        "System calls of threads that take the kernel's spin locks, with two kinds of lock \
+         (will-it-scale)",
         [run::<Native>, run::<Sim>],
     )
 };
@@ -245,14 +246,22 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let turns = u64::from(process.files.next_fd.load(Ordering::Relaxed));
     let rounds: u64 = counts.iter().map(|count| count[1]).sum();
     if process.opens && (used, turns) != (1, 2 * rounds) {
-        let found = format!("{used} users of the credentials, {turns} turns of {rounds} files");
+        let found = format!(
+            "in {rounds} rounds, the credentials have {used} users, not 1, or the lock of the \
+             files had {turns} turns, not {}",
+            2 * rounds
+        );
         return Err(RunError::Check(found));
     }
     // SAFETY: all threads have been joined.
     let turns = unsafe { [process.context.turns.count(), process.files.turns.count()] };
     if !process.opens && turns != [2 * rounds, rounds] {
         let [of_context, of_files] = turns;
-        let found = format!("{of_context} and {of_files} turns of two locks in {rounds} rounds");
+        let found = format!(
+            "in {rounds} rounds, the lock of the context had {of_context} turns and the lock of \
+             the files {of_files}, not {} and {rounds}",
+            2 * rounds
+        );
         return Err(RunError::Check(found));
     }
     let all = process.window.per_second(counts.iter().map(|count| count[0]).sum());

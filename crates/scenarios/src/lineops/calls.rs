@@ -111,7 +111,11 @@ impl<W: Interrupts> Calls<W> {
     pub(super) fn check(&self) -> Result<(), RunError> {
         let seen = held(&self.seen);
         if seen.early != 0 || seen.left.iter().any(|left| *left != 0) {
-            let found = format!("{} calls returned early; not run: {:?}", seen.early, seen.left);
+            let found = format!(
+                "{} calls returned before all their functions had run; functions of each sender \
+                 that have not run: {:?}",
+                seen.early, seen.left
+            );
             return Err(RunError::Check(found));
         }
         Ok(())

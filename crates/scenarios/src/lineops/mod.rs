@@ -285,7 +285,7 @@ impl<W: Interrupts> Field<W> {
             // SAFETY: all threads have been joined.
             let turns: u64 = kind.turns.iter().map(|turns| unsafe { turns.count() }).sum();
             if turns != taken[line] * operations {
-                let found = format!("{turns} turns of {}", taken[line] * operations);
+                let found = format!("a lock had {turns} turns, not {}", taken[line] * operations);
                 return Err(RunError::Check(found));
             }
             for word in (0..WORDS).filter(|&word| !stored.contains(&At { line, word })) {

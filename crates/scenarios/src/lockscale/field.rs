@@ -241,7 +241,7 @@ impl<W: Testbed, L: Lock<W>> Field<W, L> {
             // Relaxed: all threads have been joined.
             let counted = line[TURNS].load(Ordering::Relaxed);
             if counted != turns {
-                let what = format!("line {number} has counted {counted} turns of {turns}");
+                let what = format!("line {number} has counted {counted} turns, not {turns}");
                 return Err(RunError::Check(what));
             }
         }

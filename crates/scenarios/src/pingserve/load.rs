@@ -240,7 +240,8 @@ impl<W: Testbed> Load<W> {
             if (handled, pending) != (task.messages, 0) {
                 let messages = task.messages;
                 return Err(RunError::Check(format!(
-                    "task {number} has handled {handled} of {messages} messages, and {pending} wait"
+                    "task {number} has handled {handled} of {messages} messages, and {pending} are \
+                     waiting"
                 )));
             }
         }

@@ -50,7 +50,7 @@ pub struct Load<'a> {
     pub mix: Mix,
     /// The number of copies of the mix's locks. Each operation uses a random copy.
     pub sets: usize,
-    /// One in this many reads of a lock of the mix is a write instead; 0 stands for never.
+    /// One in this many reads of a lock of the mix is a write instead; 0 means none.
     pub writes: usize,
     /// The time for which a lock is held, in nanoseconds.
     pub section: u64,
@@ -110,7 +110,10 @@ pub fn contend<W: Testbed, L: ReadWrite<W>>(load: &Load<'_>) -> Result<Vec<f64>,
     known::<W>(load.cpus)?;
     let cpus = in_order::<W>(load);
     let Some(cpus) = cpus.get(..threads) else {
-        return Err(RunError::Lack(format!("{threads} threads have {} CPUs", cpus.len())));
+        return Err(RunError::Lack(format!(
+            "{threads} threads need a CPU each, and there are only {}",
+            cpus.len()
+        )));
     };
     let shared = L::share(threads);
     let guarded = (0..load.sets * load.mix.locks()).map(|_| {
@@ -272,8 +275,9 @@ impl<W: Testbed, L: ReadWrite<W>> Field<W, L> {
         let kept = |at: &Guarded<W, L>| at.words[1].load(Ordering::Relaxed);
         let kept: u64 = self.guarded.iter().map(kept).sum();
         if torn != 0 || kept != written {
-            let found =
-                format!("{kept} writes of {written} were kept, and {torn} reads saw a half");
+            let found = format!(
+                "{kept} of {written} writes were kept, and {torn} reads saw half of a write"
+            );
             return Err(RunError::Check(found));
         }
         Ok(())

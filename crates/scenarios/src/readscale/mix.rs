@@ -131,7 +131,7 @@ impl Mix {
     pub fn of_toml(text: &str) -> Result<Mix, String> {
         let mix: Mix = toml::from_str(text).map_err(|error| error.to_string())?;
         let needs = "an operation of a mix takes locks 1 to 100,000 times, and a mix has at most \
-                     as many locks and counts";
+                     100,000 locks and counts";
         if mix.is_possible() { Ok(mix) } else { Err(needs.to_owned()) }
     }
 

@@ -53,7 +53,7 @@ pub static SCENARIO: Scenario = Scenario {
             .usual(&["one"]),
         Param::number(
             "writes",
-            "One in this many reads of a lock of the mix is a write instead; 0 stands for never",
+            "One in this many reads of a lock of the mix is a write instead; 0 means none",
             [0, 1_000_000_000],
         )
         .usual(&["0", "10000", "1000", "100", "10", "2"])
@@ -69,8 +69,8 @@ pub static SCENARIO: Scenario = Scenario {
         .usual(&["1"]),
         Param::number(
             "section",
-            "Nanoseconds that a thread computes with a lock; the default is 100 with the mix one, \
-             and 0 with others",
+            "Nanoseconds that a thread computes while it holds a lock; the default is 100 for the \
+             mix `one`, and 0 for others",
             [0, 1_000_000],
         )
         .unit("ns")

@@ -92,8 +92,8 @@ pub static SCENARIO: Scenario = Scenario {
         // Those of `barrier` change nothing about its operations, which meet whatever came before.
         Param::number(
             "period",
-            "Microseconds of a round, switches apart: computing between barriers, or half \
-             computing and half idle (then 10 and 25)",
+            "Microseconds of a round without its switches (with `independent`, half of it is idle, \
+             and the defaults are 10 and 25)",
             [1, MOST_US],
         )
         .unit("us")
@@ -260,7 +260,10 @@ pub fn storm<W: Testbed, M: Mask, const TESTS: bool, const COUNTS: bool>(
     let clear: Vec<_> = setup.cpus.iter().filter(|&&cpu| !storm.policy.mask.test(cpu)).collect();
     if let Some(cpu) = clear.first() {
         let (clear, all) = (clear.len(), setup.cpus.len());
-        let found = format!("{cpu} runs and its bit is clear, as that of {clear} of {all} CPUs");
+        let found = format!(
+            "the bits of {clear} of {all} running CPUs are clear and should be set, such as that \
+             of {cpu}"
+        );
         return Err(RunError::Check(found));
     }
     Ok(numbers(&tallies))

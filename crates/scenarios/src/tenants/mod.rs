@@ -72,7 +72,7 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     variants: &[
         Variant::new("domain", "A slot for each concurrency ID of the tenant's domain"),
-        Variant::new("domain-clustered", "The same, with IDs for each last-level cache"),
+        Variant::new("domain-clustered", "As domain, with IDs for each last-level cache"),
         Variant::new("cpu-id", "A slot for each CPU's number"),
         Variant::new("sharded", "Entries of a sharded map, with a lock for each shard"),
         Variant::new("atomic", "A line that all CPUs add to"),

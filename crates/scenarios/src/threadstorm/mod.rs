@@ -95,9 +95,9 @@ pub static SCENARIO: Scenario = Scenario {
             .usual(&["roaming", "pinned"]),
         Param::number(
             "rest",
-            "Microseconds that creating and ending a thread takes without concurrency IDs; the \
-             default is 30 and, for 8x8 and 32x32, also 507 and 2970, at which 6.17 has the \
-             published rate; may be given more than once",
+            "Microseconds to create and end a thread without concurrency IDs; the default is 30. \
+             For 8x8 and 32x32, it is also 507 and 2970, at which Linux 6.17 has the published \
+             rate; may be given more than once",
             [0, 100_000],
         )
         .unit("us")
@@ -124,7 +124,7 @@ pub static SCENARIO: Scenario = Scenario {
             "owned",
             "A thread gets an ID of its own, or its CPU's ID if there are many threads",
         ),
-        Variant::new("clustered", "As recent, for each last-level cache"),
+        Variant::new("clustered", "As recent, with IDs for each last-level cache"),
         Variant::new("kernel-cid", "Threads of this machine's kernel").only(Worlds::Native),
     ],
     figures: &[

@@ -140,7 +140,9 @@ pub fn storm<W: Testbed, I: Ids<W>>(setup: &Setup) -> Result<Vec<f64>, RunError>
     }
     match storm.ids.users() {
         0 => Ok(numbers(&tallies)),
-        left => Err(RunError::Check(format!("{left} threads are left in the space"))),
+        left => Err(RunError::Check(format!(
+            "{left} threads are left in the space of concurrency IDs, and none should be"
+        ))),
     }
 }
 
@@ -317,7 +319,9 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
     fn hold(&self, cid: Cid) {
         // Relaxed: the host's.
         if self.held[cid.index()].swap(true, Ordering::Relaxed) {
-            self.fail(RunError::Check(format!("two running threads have {cid}")));
+            self.fail(RunError::Check(format!(
+                "two running threads have the same concurrency ID, {cid}"
+            )));
         }
     }
 

@@ -184,8 +184,8 @@ impl Machine {
         if replay.digest.is_some() && replay.digest != self.spec.digest() {
             let (named, has) = (replay.machine_of(), self.replay_line().machine_of());
             self.refused = Some(format!(
-                "the replay line is for the machine {named}, but this is {has}: give the file \
-                 that the run had, unchanged since"
+                "the replay line is for the machine {named}, but this is {has}: give the unchanged \
+                 file of that run"
             ));
         }
         self.named_kernel.clone_from(&replay.kernel);

@@ -447,7 +447,7 @@ fn a_line_of_ones_own_machine_is_replayed_on_that_file_alone() {
     let other = spec(&text.replacen("ns = 24.6", "ns = 25.0", 1));
     let refused = Machine::new(other).replaying(&replay).run(|| 7).unwrap_err();
     let FailureKind::Refused { why } = &refused.kind else { panic!("{refused}") };
-    assert!(why.contains("mine@") && why.contains("unchanged since"), "{why}");
+    assert!(why.contains("mine@") && why.contains("give the unchanged file"), "{why}");
     // Lines without a digest, of presets and of before, are as they were.
     let preset = machine("host-2c", 7).replay_line();
     assert!(!preset.to_string().contains('@'));

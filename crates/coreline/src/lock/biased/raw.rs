@@ -38,7 +38,9 @@ const WRITER: u32 = 2;
 
 /// The error for a read beyond the 2^22 that the word of a [`RawBiasedRwLock`] can count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the lock has 2^22 reads, its limit; end some, and look for guards that were forgotten")]
+#[error(
+    "the lock has 2^22 readers, its limit; end some reads, and look for guards that were forgotten"
+)]
 pub struct TooManyReads;
 
 /// A readers-writer lock of 48 bytes, without data: see [`BiasedRwLock`](super::BiasedRwLock).

@@ -27,23 +27,24 @@ const SCHEMA: &str = "coreline.validate.blind/1";
 
 /// What the head of a file says.
 const KERNEL_HEADER: &str = "\
-# What the simulator says of figures that are published elsewhere. Made by `coreline validate
-# --blind COMMIT`; see README.md beside it. `seen` says what the author of a row knew of figures.
+# What the simulator predicts for figures that others have published. Made by `coreline validate
+# --blind COMMIT`; see README.md beside it. `seen` says what a row's author knew of its figures.
 #
-# `ratio` is the rate of `variant` over that of `beside`: the mean over 16 seeds at the usual share
-# of requests. `low` and `high` are the ends of the band: three request shares with 16 seeds, and
-# each uncertain cost of the machine at 70 % and 130 %. `widest` has also what does not depend on
-# the variant at half and at twice its time. Rates are in 1/s.
+# `ratio` is the rate of `variant` over that of `beside`: the mean over 16 seeds at the default
+# request share. `low` and `high` are the ends of the band: three request shares with 16 seeds, and
+# each uncertain cost of the machine at 70 % and 130 %. `widest` also varies the times that do not
+# depend on the variant: it halves and doubles them. Rates are in 1/s.
 ";
 
 const LINES_HEADER: &str = "\
-# What the simulator says of operations that are published elsewhere. Made by `coreline validate
-# --blind COMMIT --set lines`; see lines.md beside it. `seen` says what the author of a row knew.
+# What the simulator predicts for operations whose figures others have published. Made by
+# `coreline validate --blind COMMIT --set lines`; see lines.md beside it. `seen` says what the
+# author of a row knew of its figures.
 #
-# `ratio` is the rate of `variant` over that of `beside`: the mean over 16 seeds at the usual share
-# of requests, under `fifo`. `low` and `high` are the ends of the whole band, under both
-# arbitrations. `widest` has also all times of the load at half and at twice, the row's other loads,
-# and independent accesses that overlap. Rates are in 1/s.
+# `ratio` is the rate of `variant` over that of `beside`: the mean over 16 seeds at the default
+# request share, under `fifo`. `low` and `high` are the ends of the whole band, under both
+# arbitrations. `widest` also halves and doubles all times of the load, and also has the row's other
+# loads and independent accesses that overlap. Rates are in 1/s.
 ";
 
 /// Time that does not depend on the variant, in percent: usual, and the ends of what is thinkable.

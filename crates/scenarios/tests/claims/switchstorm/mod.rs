@@ -84,7 +84,7 @@ fn a_running_cpu_that_no_flush_would_reach_is_found() {
     let setup = setup("test-first", "independent", 50, 15);
     let run = machine().run(move || storm::<Sim, Forgetful, true, false>(&setup, Duration::ZERO));
     let error = run.unwrap().value.unwrap_err().to_string();
-    assert!(error.contains("bit is clear"), "{error}");
+    assert!(error.contains("are clear and should be set"), "{error}");
 }
 
 #[test]

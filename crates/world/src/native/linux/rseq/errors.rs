@@ -32,7 +32,7 @@ pub enum NoSections {
     /// There is no way to unregister threads when they end. The field is the system's error number,
     /// or `EAGAIN` if the key is too high to be set in a signal handler.
     #[error(
-        "coreline must unregister threads at their end, and could not get a thread-specific key \
+        "coreline must unregister threads at their end, but could not get a thread-specific key \
          for that: {}", io::Error::from_raw_os_error(*.0)
     )]
     NoKey(i32),
@@ -55,10 +55,12 @@ fn refused(error: i32) -> &'static str {
 #[non_exhaustive]
 pub enum SelfTestError {
     /// The kernel did not abort a section.
-    #[error("a thread was preempted in a section and the kernel did not abort it")]
+    #[error("the kernel preempted a thread in a section and did not abort the section")]
     NotAborted,
     /// The area's IDs are not the thread's IDs.
-    #[error("a thread on {pinned} reads cpu_id_start {cpu_id_start} and cpu_id {cpu_id}")]
+    #[error(
+        "a thread on {pinned} reads other numbers: cpu_id_start {cpu_id_start} and cpu_id {cpu_id}"
+    )]
     WrongCpu {
         /// The CPU on which the thread ran.
         pinned: CpuId,
@@ -72,7 +74,7 @@ pub enum SelfTestError {
     NotPreempted,
     /// The test could not be run.
     #[error(
-        "the test could not run without {lacking}, which it did not get: {}",
+        "the self-test could not get {lacking}: {}",
         io::Error::from_raw_os_error(*errno)
     )]
     NotRun {
@@ -82,7 +84,7 @@ pub enum SelfTestError {
         errno: i32,
     },
     /// The test, or the thread that ran it, gave no answer in time.
-    #[error("no answer came within {ANSWER:?}")]
+    #[error("the self-test gave no answer within {ANSWER:?}")]
     NoAnswer,
     /// The test was requested inside itself.
     #[error(

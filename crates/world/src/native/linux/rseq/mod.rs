@@ -193,13 +193,14 @@ pub(crate) fn why_no_cid() -> String {
     if Area::of_cpu() == Area::blank() {
         return match sections() {
             Err(why) => why.to_string(),
-            Ok(_) => "no thread was registered for rseq yet".to_owned(),
+            Ok(_) => "no thread is registered for rseq yet".to_owned(),
         };
     }
     if !keeps_cids() {
         let filled = auxv::rseq_feature_size();
         return format!(
-            "the kernel fills in {filled} bytes of an rseq area, the ID ends at {MM_CID_END}"
+            "the kernel fills in {filled} bytes of an rseq area, and the ID ends at byte \
+             {MM_CID_END}"
         );
     }
     "the calling thread is not registered for rseq".to_owned()
