@@ -23,7 +23,7 @@ use crate::series::{CounterSeries, GaugeSeries, HistogramSeries};
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The program has a recorder already. It stays.
-    #[error("this program has installed a recorder for metrics already; install one only, in main")]
+    #[error("this program already has a recorder for metrics; install only one, in main")]
     Installed,
 }
 

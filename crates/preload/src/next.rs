@@ -24,7 +24,10 @@ impl Next {
         // it.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
-            fatal("no library behind this one has the function ", &[self.name.to_bytes()]);
+            fatal(
+                "no library that is searched after this one has the function ",
+                &[self.name.to_bytes()],
+            );
         }
         self.at.store(found, Ordering::Relaxed);
         found

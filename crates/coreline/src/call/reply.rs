@@ -16,8 +16,9 @@ use super::waits::seat;
 use crate::block_on::block_on;
 use crate::lock::spin::MOST;
 
-pub(super) const FOREVER: &str = "this worker would wait forever, because only it can run that \
-    call or task, and only after its present function; return first, or wait on another thread";
+pub(super) const FOREVER: &str = "this worker would wait forever, because it cannot run that call \
+                                  or task before it returns from its present function; return \
+                                  first, or wait on another thread";
 
 const READY: &str = "a reply was polled after it was ready";
 

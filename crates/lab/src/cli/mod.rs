@@ -19,9 +19,9 @@ use crate::{
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
-/// Without a verb, `coreline` describes this machine, compares five changes to Linux with their
-/// published gains, and shows what common operations cost on this machine, with the library and
-/// without it.
+/// Without a verb, `coreline` describes this machine, and compares the simulated gains of five
+/// changes to Linux with the published ones. It also times common operations here, with and without
+/// the library.
 #[derive(Parser)]
 #[command(
     name = "coreline",

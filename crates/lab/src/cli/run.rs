@@ -138,7 +138,7 @@ fn command(scenario: &'static Scenario) -> Command {
     let option = |name: &'static str| Arg::new(name).long(name).action(ArgAction::Append);
     let variant = option("variant")
         .value_name("VARIANT")
-        .help("Run only this alternative; may be given more than once")
+        .help("Run only this variant; may be given more than once")
         .value_parser(names(scenario.variants.iter().map(|it| (it.name, it.about))));
     let of_param = |param: &'static Param| {
         let form = match param.domain {
@@ -153,7 +153,7 @@ fn command(scenario: &'static Scenario) -> Command {
     let command = RowsOutput::augment_args(Common::augment_args(command.arg(variant)));
     let command = command.mut_arg("configs", |arg| {
         arg.help(format!(
-            "Only this configuration; the default is {configs}; may be given more than once"
+            "Run only this configuration; the default is {configs}; may be given more than once"
         ))
     });
     // The last: options that are added say what they are of.

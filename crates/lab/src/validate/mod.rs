@@ -49,9 +49,9 @@ pub(crate) use predictions::Predictions;
 /// The experiments to validate, and how thoroughly.
 #[derive(Debug, Args)]
 pub(crate) struct Choice {
-    /// `native` measures this machine's costs, predicts from them, and compares; a machine file
-    /// that `coreline measure` made of this machine takes the place of the costs; with any other
-    /// machine, the command predicts that machine and measures nothing
+    /// `native` measures this machine's costs, predicts from them, and compares. A machine file
+    /// that `coreline measure` made of this machine replaces the measured costs. For any other
+    /// machine, the command only predicts, and measures nothing
     #[arg(
         long,
         default_value = "native",

@@ -101,7 +101,7 @@ pub(super) fn mistaken(block: usize, wrong: Wrong, is_simulated: bool) -> ! {
     };
     // The allocator must not unwind. Nothing is left to do if stderr is closed.
     let says = "coreline-sim: memory of a simulated machine was";
-    _ = writeln!(std::io::stderr(), "{says} {what}, by code outside of one");
+    _ = writeln!(std::io::stderr(), "{says} {what} by code outside of a simulated machine");
     std::process::abort();
 }
 

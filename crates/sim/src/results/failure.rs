@@ -357,8 +357,8 @@ impl fmt::Display for FailureKind {
             FailureKind::Refused { why } => write!(f, "the machine did not start: {why}"),
             FailureKind::Unregistered { thread, cpu, site, memory } => write!(
                 f,
-                "thread {thread} on {cpu} accessed memory that does not belong to the machine at \
-                 {site}: {memory}"
+                "thread {thread} on {cpu} at {site} accessed memory that does not belong to the \
+                 machine: {memory}"
             ),
         }
     }

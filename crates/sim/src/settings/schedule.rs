@@ -96,8 +96,8 @@ impl fmt::Display for Schedule {
 /// The error for a schedule that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a schedule; write time, random, pct:DEPTH:STEPS with both at least 1, or \
-     choices: and none or pairs POINT.CHOICE with ascending points and commas between"
+    "{text:?} is not a schedule; write time, random, pct:DEPTH:STEPS with both numbers at least 1, \
+     or choices: followed by pairs POINT.CHOICE with ascending points, separated by commas"
 )]
 pub struct ParseScheduleError {
     /// The given text.

@@ -73,7 +73,7 @@ pub(in crate::native) fn settle(cpu: CpuId) -> Result<(), SpawnError> {
     if tree().cpu(cpu).is_none() {
         return Err(SpawnError::Cpu {
             cpu,
-            why: "this machine runs no more threads at a time than it has lower numbers".to_owned(),
+            why: "this machine has only CPUs with lower numbers".to_owned(),
             allowed: format!("CPUs {}", tree().set()),
         });
     }
