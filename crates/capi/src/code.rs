@@ -108,11 +108,13 @@ const TEXTS: [(Code, &CStr); 22] = [
     ),
     (
         Code::CORELINE_ERROR_DEADLOCK,
-        c"the call would wait for the calling thread, which holds the lock or is inside",
+        c"the call would wait for the calling thread, which holds the lock or is inside; unlock or \
+          leave first",
     ),
     (
         Code::CORELINE_ERROR_FAULTS,
-        c"a pool, cache or domain has objects that were not given back, or its memory was misused",
+        c"a pool, cache or domain has objects that were not given back, or its memory was misused; \
+          correct the program",
     ),
     (
         Code::CORELINE_ERROR_LAYOUT,
@@ -123,7 +125,10 @@ const TEXTS: [(Code, &CStr); 22] = [
         Code::CORELINE_ERROR_PANIC,
         c"a check inside of coreline failed; its message is on standard error",
     ),
-    (Code::CORELINE_ERROR_CONSTRUCTOR, c"the function that constructs objects of a cache failed"),
+    (
+        Code::CORELINE_ERROR_CONSTRUCTOR,
+        c"the function that constructs objects of a cache failed; see what it returned",
+    ),
     (Code::CORELINE_ERROR_CLOSED, c"the workers are closed; create new ones"),
     (
         Code::CORELINE_ERROR_NO_WORKER,

@@ -151,7 +151,7 @@ pub(crate) fn compare(choice: &Choice) -> Result<Comparison, Error> {
 fn read(path: &Path, seen: &mut Vec<Vec<u8>>) -> Result<Run, Error> {
     let (text, run): (Vec<u8>, Run) = read_back(path)?;
     if run.is_native() && seen.contains(&text) {
-        let why = "it is the same result as another of these".to_owned();
+        let why = "it is a copy of another result, and no second measurement".to_owned();
         return Err(Error::Compared { path: path.to_owned(), why });
     }
     seen.push(text);
@@ -417,7 +417,7 @@ impl Comparison {
             about += &format!("; {values} {are} left out because other programs used the CPUs");
         }
         if *unmatched > 0 {
-            about += &format!("; figures that only one of the results has: {unmatched}");
+            about += &format!("; figures in only one of the results: {unmatched}");
         }
         write!(out, "{}", form.paragraph("", &about))?;
         for difference in &self.differences {

@@ -33,8 +33,8 @@ pub(crate) enum Error {
     )]
     KernelNatively { option: &'static str },
     #[error(
-        "--{option} says {about}, and this run is on the real one; leave the option out, or choose \
-         a simulated machine with --world"
+        "--{option} says {about}, and this run is on the real machine; leave the option out, or \
+         choose a simulated machine with --world"
     )]
     MachineNatively { option: &'static str, about: &'static str },
     #[error(

@@ -65,8 +65,8 @@ pub(crate) enum ImportError {
     )]
     TooDeep { levels: usize, groups: String },
     #[error(
-        "the matrix does not split into {asked} sockets; its groups are {groups}, so leave out \
-         --sockets, or give the number of one of them"
+        "the matrix does not split into {asked} sockets; its groups are {groups}; leave out \
+         --sockets, or give the number of groups of one size"
     )]
     Sockets { asked: usize, groups: String },
     #[error("no machine file can be made from the matrix: {0}; choose another machine with --like")]

@@ -20,8 +20,8 @@ const STATS: &str = "CORELINE_PRELOAD_STATS";
 
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Print at exit which locks were busy, and which callers waited, on standard error or appended
-    /// to FILE; counting makes lock calls slower
+    /// Print at exit which locks were busy and which callers waited, on standard error or at the
+    /// end of FILE; counting makes lock calls slower
     #[arg(
         long,
         value_name = "FILE",

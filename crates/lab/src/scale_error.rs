@@ -32,8 +32,7 @@ pub(crate) enum ScaleError {
     #[error("cannot write to {}: {source}; choose another file with --baseline", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error(
-        "no test measured a curve; a curve is what coreline_sim::measure::scaling returns, in a \
-         test that ran"
+        "no test measured a curve; call coreline_sim::measure::scaling in a test, and run this test"
     )]
     NoCurves,
     #[error(

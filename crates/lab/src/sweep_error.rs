@@ -148,5 +148,5 @@ pub(crate) fn unknown<'a>(
     has: impl IntoIterator<Item = &'a str>,
 ) -> String {
     let has: Vec<&str> = has.into_iter().collect();
-    format!("there is no {what} {asked:?}; there are {}{}", has.join(", "), hint(asked, has))
+    format!("there is no {what} {asked:?}; choose one of {}{}", has.join(", "), hint(asked, has))
 }

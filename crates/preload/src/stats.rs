@@ -469,7 +469,7 @@ fn text() -> Option<String> {
     }
     match get(&tables.beyond) {
         0 => {}
-        beyond => _ = writeln!(text, "{beyond} calls are not in both tables, which were full"),
+        beyond => _ = writeln!(text, "{beyond} calls are missing from a table that was full"),
     }
     Some(text)
 }

@@ -193,7 +193,7 @@ impl<W: Testbed> Range<W> {
         match found {
             // Only if turns were taken at all.
             Ok(()) if newest != 0 && newest != turns => Err(RunError::Check(format!(
-                "a context reads value {newest} after update {turns}, which should be the value"
+                "after update {turns}, a context reads the value {newest}, not {turns}"
             ))),
             found => found.map(|()| tally),
         }

@@ -132,5 +132,6 @@ type Handle = <Sim as Threads>::JoinHandle<()>;
 
 fn spawn(cpu: u32, f: impl FnOnce() + Send + 'static) -> Handle {
     let placement = Placement::On(CpuId::new(cpu));
-    Sim::spawn(placement, f).unwrap_or_else(|error| panic!("no thread on CPU {cpu}: {error}"))
+    Sim::spawn(placement, f)
+        .unwrap_or_else(|error| panic!("cannot start a thread on CPU {cpu}: {error}"))
 }

@@ -124,7 +124,7 @@ pub(super) fn to_v2(probe: &Probe) -> Option<&'static str> {
         Registrar::Libc => Some("use glibc 2.41 or later: it registers more than 32 bytes"),
         Registrar::Coreline => Some(
             "use glibc 2.41 or later, without glibc.pthread.rseq=0 in GLIBC_TUNABLES: coreline \
-             itself registers 32 bytes",
+             itself registers only 32 bytes",
         ),
     }
 }
@@ -146,7 +146,7 @@ pub(super) fn no_cid(probe: &Probe) -> Option<Off> {
         MM_CID_END.. => {
             return Some((
                 "the calling thread is not registered for rseq".to_owned(),
-                "start threads by the C library, and let no code unregister them".to_owned(),
+                "start threads with the C library, and let no code unregister them".to_owned(),
             ));
         }
         0 => "the kernel does not say which fields it fills in (AT_RSEQ_FEATURE_SIZE)".to_owned(),

@@ -32,8 +32,9 @@ pub(super) fn of(found: &Found) -> Vec<String> {
         if let Err(why) = &probe.allowed {
             warnings.push(format!(
                 "sched_getaffinity is refused: {why}; this report has the usable CPUs from /proc, \
-                 but programs that rely on sched_getaffinity may start too many threads (Rust's \
-                 standard library does); let it through the system-call filter"
+                 but a program that relies on sched_getaffinity, such as one that asks Rust's \
+                 standard library, may start too many threads; let it through the system-call \
+                 filter"
             ));
         }
         warnings.extend(hidden(probe));
@@ -59,10 +60,9 @@ fn hidden(Probe { hidden, topology, .. }: &Probe) -> Option<String> {
     let named: CpuSet = topology.set().iter().filter(|&cpu| !hidden.contains(cpu)).collect();
     (!hidden.is_empty()).then(|| {
         format!(
-            "this process may use {}, but sysfs does not list them as online \
-             (/sys/devices/system/cpu), so each counts as a core of its own in the first node; if \
-             a container masks or replaces /sys, give it the host's /sys read-only, or restrict \
-             its affinity to {}",
+            "this process may use {}, but /sys/devices/system/cpu does not list them as online; so \
+             each counts as a core of its own in the first node; give a container the host's /sys \
+             (read-only), or restrict the affinity of the process to {}",
             cpus(hidden.clone()),
             cpus(named)
         )

@@ -44,7 +44,7 @@ const EXPLAINED: [&str; 3] = [
      of the table is not a fact. A fact is as good as its worst figure. If an input that we chose \
      decides the figure, its name follows the number. `scenario` is a parameter of the scenario, \
      or an effect that is not modelled. Any other name is a cost of the machine file. Such a cost \
-     is a guess or from memory, and moves the figure by its square root or more.",
+     is a guess or from memory, and the figure changes like its square root or faster.",
 ];
 
 pub(super) fn write(ledger: &Ledger) -> String {

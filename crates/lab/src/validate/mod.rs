@@ -84,7 +84,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "COMMIT", value_parser = commit,
         conflicts_with_all = ["quick", "only", "world"])]
     pub(crate) predict: Option<String>,
-    /// Write instead predictions for figures that are published elsewhere, for the engine at this
+    /// Write instead predictions for figures that others have published, for the engine at this
     /// commit; this takes minutes
     #[arg(long, value_name = "COMMIT", value_parser = commit,
         conflicts_with_all = ["quick", "only", "world", "predict"])]

@@ -30,7 +30,7 @@ pub(super) fn show(outcome: &Validation, form: Form, out: &mut dyn Write) -> Res
     let Score { judged, hits, null_hits } = outcome.score;
     if judged > 0 {
         let score = format!(
-            "{hits} of {judged} predictions hit; a null model, one time for all, would hit \
+            "{hits} of {judged} predictions hit; a null model (one time for all) would hit \
              {null_hits}"
         );
         write!(out, "{}", form.paragraph("", &score))?;

@@ -256,7 +256,7 @@ fn an_arbitration_is_chosen_and_a_band_has_both() {
     let refused = output(&["run", "lockscale", "--arbitration", "nearest"]);
     assert_eq!(refused.status.code(), Some(2));
     let says = String::from_utf8(refused.stderr).unwrap();
-    assert!(says.contains("this run is on the real one"), "{says}");
+    assert!(says.contains("this run is on the real machine"), "{says}");
 }
 
 /// A thread that builds an object of its own touches many lines that do not depend on each other.
@@ -276,7 +276,7 @@ fn accesses_overlap_if_the_run_says_so() {
     let refused = output(&["run", "execstorm", "--overlap", "independent"]);
     assert_eq!(refused.status.code(), Some(2));
     let says = String::from_utf8(refused.stderr).unwrap();
-    assert!(says.contains("--overlap") && says.contains("real one"), "{says}");
+    assert!(says.contains("--overlap") && says.contains("real machine"), "{says}");
 }
 
 /// It was infinite.

@@ -87,7 +87,10 @@ pub static SCENARIO: Scenario = Scenario {
     variants: &[
         Variant::new("refcounted", "A reference for each CPU that idles"),
         Variant::new("slots", "A slot for each CPU, as hazard pointers have"),
-        Variant::new("shootdown", "No record; the last user searches for CPUs that still borrow"),
+        Variant::new(
+            "shootdown",
+            "No record; the last user searches for CPUs that still borrow the mm",
+        ),
     ],
     figures: &[
         Figure::new("iterations", Rate, Number(RATE)),

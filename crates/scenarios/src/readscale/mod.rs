@@ -81,8 +81,12 @@ pub static SCENARIO: Scenario = Scenario {
             [1, 10_000],
         )
         .usual(&["100"]),
-        Param::new("count", "The counts that the mix changes without a lock", Domain::Names(COUNT))
-            .usual(&["with"]),
+        Param::new(
+            "count",
+            "Whether operations change the mix's counts, which need no lock",
+            Domain::Names(COUNT),
+        )
+        .usual(&["with"]),
         Param::effort("window", 10_000_000).depends(window),
     ],
     variants: &[
@@ -128,7 +132,7 @@ const PLACES: &[(&str, &str)] = &[
 ];
 
 const COUNT: &[(&str, &str)] =
-    &[("with", "The mix's counts are changed"), ("without", "They are left out")];
+    &[("with", "The counts are changed"), ("without", "The counts are left out")];
 
 /// Powers of two up to 8, then a quarter, half and all of the CPUs.
 fn grid(around: &Around<'_>) -> Vec<u64> {
