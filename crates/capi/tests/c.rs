@@ -189,7 +189,7 @@ fn a_header_that_does_not_fit_ends_the_program() {
         let output = output(&mut Command::new(&program));
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), None, "{own}: no signal ended it: {message}");
-        assert!(message.contains("does not fit library version 0.1.0"), "{own}: {message}");
+        assert!(message.contains("does not match library version 0.1.0"), "{own}: {message}");
         assert!(output.stdout.is_empty(), "{own}: it was loaded");
     }
 }

@@ -296,11 +296,11 @@ mod tests {
         };
         let old = of(Registrar::Libc, Some(32), 33);
         assert!(old.contains("\n  registered by: libc, 32 bytes, legacy ABI\n"), "{old}");
-        assert!(old.contains("\n  the kernel also has the V2 ABI, with less work"), "{old}");
+        assert!(old.contains("\n  the kernel also has the V2 ABI, which costs"), "{old}");
         assert!(old.contains(": use glibc 2.41 or later: it registers"), "{old}");
         let ours = of(Registrar::Coreline, None, 33);
         assert!(ours.contains("\n  registered by: coreline, legacy ABI\n"), "{ours}");
-        assert!(ours.contains("coreline itself registers 32 bytes\n"), "{ours}");
+        assert!(ours.contains("coreline itself registers only 32 bytes\n"), "{ours}");
         assert!(!of(Registrar::Libc, Some(32), 28).contains("V2"));
     }
 

@@ -140,7 +140,10 @@ mod tests {
         let mut found = made_up::all_on();
         found.probe.allowed = Err("Operation not permitted".to_owned());
         let warning = only(&found);
-        assert!(warning.contains("is refused: Operation not permitted; /proc has"), "{warning}");
+        assert!(
+            warning.contains("is refused: Operation not permitted; this report has"),
+            "{warning}"
+        );
         // One warning, and not two, where nothing is known.
         found.allowed = found.probe.allowed.clone();
         assert!(only(&found).contains("may use are not known"));
@@ -151,8 +154,11 @@ mod tests {
         let mut found = made_up::all_on();
         found.probe.hidden = "2-15".parse().unwrap();
         let warning = only(&found);
-        assert!(warning.starts_with("this process may use CPUs 2-15, which sysfs"), "{warning}");
-        assert!(warning.ends_with("restrict its affinity to CPUs 0-1"), "{warning}");
+        assert!(
+            warning.starts_with("this process may use CPUs 2-15, but /sys/devices"),
+            "{warning}"
+        );
+        assert!(warning.ends_with("restrict the affinity of the process to CPUs 0-1"), "{warning}");
         // Fewer may be used than there are: no warning.
         found.probe.hidden = CpuSet::default();
         found.allowed = Ok("0-1".parse().unwrap());
