@@ -201,26 +201,27 @@ pub(crate) fn creates_own() -> bool {
 
 /// Makes what all locks share, unless a thread has begun to.
 pub(crate) fn before_a_thread() {
-    // Relaxed, here and below: the words order nothing; what is shared has orders of its own.
+    // Relaxed, here and below: the words order nothing; what is shared has orders of its own. But
+    // the next thread that begins, if memory is short, writes `MAKER` after this one (Acquire and
+    // Release).
     let relaxed = Ordering::Relaxed;
     let (me, seen) = (Native::generation().get(), BEGUN.load(relaxed));
     if IS_READY.load(relaxed) || seen == me {
         return;
     }
-    if BEGUN.compare_exchange(seen, me, relaxed, relaxed).is_err() {
+    if BEGUN.compare_exchange(seen, me, Ordering::Acquire, relaxed).is_err() {
         return;
     }
     let make = || {
         // Of the parent, which does not exist here.
         OWN.iter().for_each(|own| own.id.store(NONE, relaxed));
         MAKER.store(Native::thread_id().get(), relaxed);
-        if has_memory(needs()) && on_another_stack(get_ready).is_some() {
-            let gone_at = Native::now() + PATIENCE;
-            GONE_AT.store(gone_at.as_nanos(), relaxed);
-        } else {
-            BEGUN.store(0, relaxed);
-        }
+        let is_made = has_memory(needs()) && on_another_stack(get_ready).is_some();
         MAKER.store(0, relaxed);
+        match is_made {
+            true => GONE_AT.store((Native::now() + PATIENCE).as_nanos(), relaxed),
+            false => BEGUN.store(0, Ordering::Release),
+        }
     };
     keeping_errno(|| uncancelled(make));
 }

@@ -57,6 +57,8 @@ const LIBC: u32 = 2;
 struct Tables {
     /// The generation of the memory that these are counts of.
     generation: AtomicU32,
+    /// The generation of the memory that the library was loaded into.
+    loaded: u32,
     beyond: AtomicU64,
     /// The value of [`VARIABLE`] at the beginning. At exit, other threads may change the
     /// environment while this one reads it.
@@ -111,6 +113,7 @@ pub(crate) fn begin() {
     // SAFETY: the memory has room for tables, and no other thread knows it. The string fits, and
     // its end is zero already.
     unsafe {
+        (&raw mut (*ours).loaded).write(Native::generation().get());
         (&raw mut (*ours).errors).write(File::of(libc::STDERR_FILENO));
         let to = (&raw mut (*ours).output).cast::<c_char>();
         to.copy_from_nonoverlapping(output.as_ptr(), output.count_bytes());
@@ -422,6 +425,8 @@ fn text() -> Option<String> {
         let name = program_invocation_short_name;
         if name.is_null() { c"" } else { CStr::from_ptr(name) }.to_string_lossy()
     };
+    let is_child = tables.loaded != Native::generation().get();
+    let place_of = |row: &Row| place(row.key.load(Ordering::Relaxed), &name, is_child);
     let process = std::process::id();
     let mut text = format!(
         "coreline: readers-writer locks of {name} (process {process}); the {} of {all_locks} locks \
@@ -446,7 +451,7 @@ fn text() -> Option<String> {
             KINDS[row.kind.load(Ordering::Relaxed) as usize],
             get(&row.biased),
             get(&row.taken_back),
-            place(row.key.load(Ordering::Relaxed), &name),
+            place_of(row),
         );
     }
     let _ = writeln!(text, "the {} of {all_callers} callers with the most waits", callers.len());
@@ -464,7 +469,7 @@ fn text() -> Option<String> {
             get(&row.waits),
             ms(&row.wait_nanos),
             ms(&row.longest_nanos),
-            place(row.key.load(Ordering::Relaxed), &name),
+            place_of(row),
         );
     }
     match get(&tables.beyond) {

@@ -404,17 +404,42 @@ fn counts_are_printed_while_a_constructor_does_not_end() {
     assert!(out == "ok\n" && total(&stats, "reads") > 1_000, "{out}{stats}");
 }
 
+/// Another thread of the parent may have had a lock of the dynamic linker that fork does not free.
+#[test]
+fn counts_of_a_child_are_printed_whatever_the_parent_did() {
+    let program = compile("creates.c", "creates-and-forks", &["-rdynamic"]);
+    says_ok(&program, &["forks"], &[&library()]);
+    let (out, stats) = works(&program, &["forks"], &[&library()], true);
+    let [tables, unnamed] = ["coreline: ", "  0x"].map(|text| stats.matches(text).count());
+    assert!(out == "ok\n" && (tables, unnamed) == (2, 0), "{out}{stats}");
+    assert!(stats.contains("  creates-and-forks use+0x"), "{stats}");
+}
+
+/// Makes the System V table say that there are 2^32 - 1 symbols. The dynamic linker does not look
+/// at this table if there is the other one.
+fn spoil_the_older_table(library: &Path) {
+    let mut bytes = fs::read(library).unwrap();
+    let word = |at: usize| usize::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    // Headers of sections have 64 bytes; 5 is the type of the section.
+    let mut headers = (word(0x28)..bytes.len()).step_by(64);
+    let table = word(headers.find(|at| bytes[at + 4..at + 8] == [5, 0, 0, 0]).unwrap() + 24);
+    bytes[table + 4..table + 8].fill(0xff);
+    fs::write(library, bytes).unwrap();
+}
+
 #[test]
 fn counts_name_libraries_and_their_exported_symbols() {
     let users = compile("users.c", "libnamed.so", SHARED);
     let folder = users.parent().unwrap().to_str().unwrap();
     let flags = ["-DMAIN", "-DLINKED", "-L", folder, "-lnamed", "-Wl,-rpath", folder];
-    for hash in ["gnu", "sysv"] {
-        compile(
-            "users.c",
-            "libnamed.so",
-            &[SHARED, &[&format!("-Wl,--hash-style={hash}")]].concat(),
-        );
+    // Two forms of the table of symbols, and both; and an address that no library can have, so the
+    // place where it is loaded is below the one that it was linked for.
+    let high = "-Ttext-segment=0x7fffffffff0000";
+    for how in ["--hash-style=gnu", "--hash-style=sysv", "--hash-style=both", high] {
+        compile("users.c", "libnamed.so", &[SHARED, &[&format!("-Wl,{how}")]].concat());
+        if how.ends_with("both") {
+            spoil_the_older_table(&users);
+        }
         let program = compile("users.c", "names", &flags);
         let (_, stats) = works(&program, &[], &[&library()], true);
         let named = |name: &str| stats.lines().filter(|line| line.contains(name)).count();

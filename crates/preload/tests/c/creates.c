@@ -11,10 +11,12 @@
    creates exit: and ends the process on a thread with little stack.
    creates busy: and ends the process while threads use many locks.
    creates end: and ends after its standard input, with no descriptor for a file.
-   creates file: and may not write to files. */
+   creates file: and may not write to files.
+   creates forks: and forks while that thread looks at the list of libraries. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +24,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <threads.h>
 #include <time.h>
 #include <ucontext.h>
@@ -96,7 +99,7 @@ static void get_signals(void) {
 }
 
 /* Reads in reads, and writes, with more locks than the statistics print. */
-static void use(void) {
+__attribute__((noinline)) void use(void) {
   static pthread_rwlock_t locks[12];
   for (int i = 0; i < 12; i++) {
     for (int j = 0; j < 400; j++) MUST(!pthread_rwlock_rdlock(&locks[i]));
@@ -148,6 +151,37 @@ static void on_small_stack(void) {
   there.uc_link = &here;
   makecontext(&there, create, 0);
   MUST(!swapcontext(&here, &there));
+}
+
+static pthread_barrier_t looking, looked;
+
+static int look(struct dl_phdr_info *of, size_t size, void *at) {
+  (void)of, (void)size, (void)at;
+  pthread_barrier_wait(&looking);
+  pthread_barrier_wait(&looked);
+  return 1;
+}
+
+static void *looks(void *of) {
+  MUST(dl_iterate_phdr(look, NULL) == 1);
+  return of;
+}
+
+static void forks(void) {
+  int status;
+  pthread_t thread;
+  MUST(!pthread_barrier_init(&looking, NULL, 2) && !pthread_barrier_init(&looked, NULL, 2));
+  MUST(!pthread_create(&thread, NULL, looks, NULL));
+  pthread_barrier_wait(&looking);
+  pid_t child = fork();
+  MUST(child >= 0);
+  if (!child) {
+    use();
+    exit(0);
+  }
+  MUST(waitpid(child, &status, 0) == child && !status);
+  pthread_barrier_wait(&looked);
+  MUST(!pthread_join(thread, NULL));
 }
 
 int main(int count, char **arguments) {
@@ -212,6 +246,8 @@ int main(int count, char **arguments) {
     limit(RLIMIT_FSIZE, 0);
     use();
     return 0;
+  } else if (!strcmp(which, "forks")) {
+    forks();
   } else MUST(0);
   use();
   puts("ok");
