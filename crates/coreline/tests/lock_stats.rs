@@ -65,7 +65,7 @@ fn turns_count_by_the_distance_that_they_go() {
     let counts = simulated(|| {
         LockStats::begin_in::<Sim>();
         let topology = Sim::topology();
-        let near = topology.cpus().next().expect("a CPU").clone();
+        let near = *topology.cpus().next().expect("a CPU");
         let other =
             |is: &dyn Fn(&Cpu) -> bool| topology.cpus().find(|cpu| is(cpu)).expect("a CPU").id;
         let cache = other(&|cpu| cpu.core != near.core && cpu.cache == near.cache);
