@@ -10,6 +10,7 @@ use coreline::{Mutex, ObjectCache, Workers};
 
 static SHARED: Mutex<u64> = Mutex::new(0);
 
+#[expect(clippy::print_stdout, reason = "an example that says what it did")]
 fn main() -> Result<(), Box<dyn error::Error>> {
     let seconds = env::args().nth(1).map_or(Ok(1), |it| it.parse())?;
     // Dropped after the publication, whose last look shows them.
