@@ -52,7 +52,14 @@ impl<T> Static<T> {
     }
 }
 
-impl<T: Send + Sync> Deref for Static<T> {
+/// The object of a static: other threads share it, but never get it, and nothing drops it.
+struct Shared<T>(ManuallyDrop<T>);
+
+// SAFETY: the thread that created the object moves it once, to its place. From then on there are
+// only shared references to it, which `Sync` allows to be anywhere, and its destructor never runs.
+unsafe impl<T: Sync> Send for Shared<T> {}
+
+impl<T: Sync> Deref for Static<T> {
     type Target = T;
 
     /// # Panics
@@ -61,8 +68,8 @@ impl<T: Send + Sync> Deref for Static<T> {
     fn deref(&self) -> &T {
         // SAFETY: by the promise to `new`, the key is part of a `static`.
         let key: &'static WorldStatic = unsafe { &*ptr::from_ref(&self.key) };
-        let init = || ManuallyDrop::new((self.init)());
-        let object = key.with::<Sim, ManuallyDrop<T>, _>(init, ptr::from_ref);
+        let init = || Shared(ManuallyDrop::new((self.init)()));
+        let object = key.with::<Sim, Shared<T>, _>(init, |it| ptr::from_ref(&it.0));
         // SAFETY: the machine keeps the object, where it is, until its memory goes, and does not
         // drop what is in it; by the promise to `new`, no reference is used after its run.
         unsafe { &*object }

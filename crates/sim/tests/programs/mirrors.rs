@@ -330,10 +330,28 @@ macro_rules! bodies {
             let cyclic = Arc::new_cyclic(|me: &Weak<(u8, Weak<u8>)>| {
                 (u8::from(me.upgrade().is_none()), Weak::new())
             });
+            let any: std::sync::Arc<dyn std::any::Any + Send + Sync> = std::sync::Arc::new(5_u8);
+            let any: Arc<dyn std::any::Any + Send + Sync> = Arc::from(any);
+            let any = any.downcast::<u16>().unwrap_err().downcast::<u8>();
+            let at = Weak::into_raw(Arc::downgrade(&first));
+            // SAFETY: from `into_raw`, and only here.
+            let weak = unsafe { Weak::from_raw(at) };
+            let found = (weak.as_ptr() == Arc::as_ptr(&first), weak.upgrade().is_some());
+            drop(weak);
+            let at = Arc::into_raw(first);
+            // SAFETY: from `into_raw`; the reference that is added here is dropped here.
+            let (more, first) = unsafe {
+                Arc::increment_strong_count(at);
+                let first = Arc::from_raw(at);
+                let more = Arc::strong_count(&first);
+                Arc::decrement_strong_count(at);
+                (more, first)
+            };
             let slice: Arc<[u8]> = Arc::from(vec![1, 2, 3]);
             let text: Arc<str> = Arc::from("text");
             format!(
-                "{counts:?} {apart:?} {upgraded:?} {back:?} {gone:?} {} {slice:?} {text} {:?}",
+                "{any:?} {found:?} {more} {counts:?} {apart:?} {upgraded:?} {back:?} {gone:?} {} \
+                 {slice:?} {text} {:?}",
                 cyclic.0,
                 Arc::into_inner(first)
             )
@@ -371,6 +389,22 @@ macro_rules! the_same {
 the_same! {
     integers flags_and_pointers ends_of_threads scopes tokens own_objects poison locks_exclude
     conditions done_once channels dates references
+}
+
+#[test]
+fn a_static_needs_no_value_that_may_be_sent() {
+    use coreline_sim::{Static, thread};
+    struct Place(*const u8);
+    // SAFETY: the pointer is compared, and nothing else.
+    unsafe impl Sync for Place {}
+    // SAFETY: a `static`, and the program keeps no reference to its value.
+    static PLACE: Static<Place> = unsafe { Static::new("PLACE", || Place(std::ptr::null())) };
+    let seen = || (PLACE.0.is_null(), std::ptr::from_ref(&PLACE.0).addr());
+    let run = Machine::preset("host-2c").unwrap().run(move || {
+        let theirs = thread::spawn(seen).join().unwrap();
+        (theirs == seen(), theirs.0)
+    });
+    assert_eq!(run.unwrap().value, (true, true), "both threads have one value");
 }
 
 /// What a change through an exclusive reference costs, of a word whose line another CPU holds.

@@ -4,9 +4,12 @@
 //! machine charges for the count's line. The counts lie where std's layout puts them: two words at
 //! the start of the block, then the value at its alignment.
 
+use core::any::Any;
 use core::borrow::Borrow;
 use core::fmt;
+use core::mem::{self, ManuallyDrop};
 use core::ops::Deref;
+use core::ptr;
 use std::sync as host;
 
 use coreline_world::Ordering;
@@ -98,22 +101,6 @@ impl<T> Arc<T> {
     {
         Arc::try_unwrap(this).unwrap_or_else(|this| T::clone(&this))
     }
-
-    /// Converts the reference into a raw pointer, without dropping it.
-    pub fn into_raw(this: Arc<T>) -> *const T {
-        host::Arc::into_raw(this.into_std())
-    }
-
-    /// Converts a raw pointer from [`into_raw`](Arc::into_raw) back into a reference.
-    ///
-    /// # Safety
-    ///
-    /// The same conditions as for std's function. The pointer came from
-    /// [`into_raw`](Arc::into_raw), and is converted back only once.
-    pub unsafe fn from_raw(at: *const T) -> Arc<T> {
-        // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
-        Arc(unsafe { host::Arc::from_raw(at) })
-    }
 }
 
 impl<T: ?Sized> Arc<T> {
@@ -134,9 +121,50 @@ impl<T: ?Sized> Arc<T> {
 
     /// The std reference, with the count that this one had.
     pub(crate) fn into_std(self) -> host::Arc<T> {
-        let this = core::mem::ManuallyDrop::new(self);
+        let this = ManuallyDrop::new(self);
         // SAFETY: read once, and `ManuallyDrop` keeps the original from being dropped.
-        unsafe { core::ptr::read(&raw const this.0) }
+        unsafe { ptr::read(&raw const this.0) }
+    }
+
+    /// Converts the reference into a raw pointer, without dropping it.
+    pub fn into_raw(this: Arc<T>) -> *const T {
+        host::Arc::into_raw(this.into_std())
+    }
+
+    /// Converts a raw pointer from [`into_raw`](Arc::into_raw) back into a reference.
+    ///
+    /// # Safety
+    ///
+    /// The same conditions as for std's function. The pointer came from
+    /// [`into_raw`](Arc::into_raw), and is converted back only once.
+    pub unsafe fn from_raw(at: *const T) -> Arc<T> {
+        // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
+        Arc(unsafe { host::Arc::from_raw(at) })
+    }
+
+    /// Adds a reference, which [`decrement_strong_count`](Arc::decrement_strong_count) or a pointer
+    /// that is converted back ends.
+    ///
+    /// # Safety
+    ///
+    /// The pointer came from [`into_raw`](Arc::into_raw), and its reference exists during the call.
+    #[track_caller]
+    pub unsafe fn increment_strong_count(at: *const T) {
+        // SAFETY: the caller's promise. The caller keeps this reference, so it is not dropped here.
+        let this = ManuallyDrop::new(unsafe { Arc::from_raw(at) });
+        mem::forget(Arc::clone(&this));
+    }
+
+    /// Drops a reference.
+    ///
+    /// # Safety
+    ///
+    /// The pointer came from [`into_raw`](Arc::into_raw), and its reference is not used after the
+    /// call.
+    #[track_caller]
+    pub unsafe fn decrement_strong_count(at: *const T) {
+        // SAFETY: the caller gives the reference away.
+        drop(unsafe { Arc::from_raw(at) });
     }
 
     /// Returns the address of the value.
@@ -176,6 +204,17 @@ impl<T: ?Sized> Arc<T> {
         this.charge(Access::Update);
         this.synchronise();
         host::Arc::get_mut(&mut this.0)
+    }
+}
+
+impl Arc<dyn Any + Send + Sync> {
+    /// Converts the reference to one of its value's type.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reference if the value has another type.
+    pub fn downcast<T: Any + Send + Sync>(self) -> Result<Arc<T>, Self> {
+        self.into_std().downcast().map(Arc).map_err(Arc)
     }
 }
 
@@ -258,6 +297,29 @@ impl<T: ?Sized> Weak<T> {
     pub fn weak_count(&self) -> usize {
         self.charge(Access::Load);
         self.0.weak_count()
+    }
+
+    /// Returns the address of the value, which may be gone. The address of a reference without a
+    /// value is meaningless.
+    pub fn as_ptr(&self) -> *const T {
+        self.0.as_ptr()
+    }
+
+    /// Converts the reference into a raw pointer, without dropping it.
+    pub fn into_raw(self) -> *const T {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: read once, and `ManuallyDrop` keeps the original from being dropped.
+        unsafe { ptr::read(&raw const this.0) }.into_raw()
+    }
+
+    /// Converts a raw pointer from [`into_raw`](Weak::into_raw) back into a reference.
+    ///
+    /// # Safety
+    ///
+    /// The pointer came from [`into_raw`](Weak::into_raw), and is converted back only once.
+    pub unsafe fn from_raw(at: *const T) -> Weak<T> {
+        // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
+        Weak(unsafe { host::Weak::from_raw(at) })
     }
 
     /// Returns whether two references point to the same value, or both have none.
