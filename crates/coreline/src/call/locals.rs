@@ -32,13 +32,9 @@ impl<W: World> Locals<W> {
         self.0.lock().remove(&key);
     }
 
-    /// Ends one of the futures, if there is one.
-    pub(super) fn cancel_one(&self) -> bool {
-        // Ended without the lock: what it drops may start other futures.
-        let first = self.0.lock().pop_first();
-        first.is_some_and(|(_, future)| {
-            future.end();
-            true
-        })
+    /// Takes one of the futures out. The caller ends it without the lock: what it drops may start
+    /// other futures.
+    pub(super) fn pop(&self) -> Option<Arc<dyn Waits>> {
+        self.0.lock().pop_first().map(|(_, future)| future)
     }
 }

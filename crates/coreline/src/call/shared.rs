@@ -209,8 +209,8 @@ impl<W: World> Shared<W> {
         // The worker may have begun something before it could see this task. Then this finds it not
         // free, or another thread has another worker search:
         //
-        //   a task:                  it leaves `idle` before the fence in `run`, and looks at its
-        //                            tasks after it
+        //   a task:                  it leaves `idle` before the fence in `leaves_idle`, and looks at
+        //                            its tasks after it
         //   a call from the mailbox: `offer_work` read what `take` left, so `nested` is seen
         //                            (Acquire in `offer`, Release in `take`)
         //   a call in `more`:        its sender looks at these tasks in `goes_behind`, after the
@@ -335,9 +335,9 @@ impl<W: World> Shared<W> {
             if !self.changes_searcher(NO_SEARCHER, name) {
                 return;
             }
-            // Partners: the fence in `run`: either the worker sees that it was named, or is seen
-            // to have begun to work; that behind a call, in `serve`: either the worker that was in
-            // it sees that the first one is to search, or is seen to be free.
+            // Partners: the fence in `leaves_idle`: either the worker sees that it was named, or is
+            // seen to have begun to work; that behind a call, in `serve`: either the worker that
+            // was in it sees that the first one is to search, or is seen to be free.
             W::fence(Ordering::SeqCst);
             let is_settled = match free.map(|index| &self.workers[index]) {
                 Some(worker) => {
@@ -416,8 +416,10 @@ impl<W: World> Shared<W> {
         None
     }
 
-    /// Runs a task.
-    fn run(&self, index: usize, task: Task<W>) {
+    /// The worker begins what may take long: it is not to be named, and another one must search if
+    /// there is anything to find.
+    #[inline]
+    fn leaves_idle(&self, index: usize) {
         let own = &self.workers[index];
         if self.is_idle(own) {
             // A worker has a bit: the mask is as wide as the machine.
@@ -432,7 +434,12 @@ impl<W: World> Shared<W> {
         if own.tasks.is_any_unbound() {
             self.wake_searcher();
         }
-        own.counts.tasks.add(1);
+    }
+
+    /// Runs a task.
+    fn run(&self, index: usize, task: Task<W>) {
+        self.leaves_idle(index);
+        self.workers[index].counts.tasks.add(1);
         // SAFETY: a task that was taken out of a queue is run by the thread that took it.
         unsafe { Header::run(task.0) };
     }
@@ -498,7 +505,17 @@ impl<W: World> Shared<W> {
             }
             if self.is_closing() {
                 // The futures that wait have no other end, as there is nothing else to run here.
-                if own.locals.cancel_one() {
+                if let Some(future) = own.locals.pop() {
+                    // What it drops may wait for a task, which another worker must find then.
+                    self.leaves_idle(index);
+                    future.end();
+                    // A task that came meanwhile found this worker busy, and it does not rest. A
+                    // forked child must run none.
+                    if self.is_here()
+                        && let Some(task) = self.search(index)
+                    {
+                        self.run(index, task);
+                    }
                     continue;
                 }
                 // It is not to be named any more: it searches no more.

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use coreline::Workers;
 use coreline::call::{Builder, CallError, Cancelled};
 use coreline::lock::{Fifo, Mutex};
-use coreline_sim::Sim;
+use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, Plant};
 use coreline_world::{Cell, Integer, Native, Ordering, Testbed, Word, Work};
 
@@ -196,6 +197,69 @@ fn cancelled<W: Testbed>(manner: Manner) {
 #[test]
 fn futures_that_wait_are_cancelled_in_every_world() {
     in_every_manner("pools::cancelled", 20, cancelled::<Native>, cancelled::<Sim>);
+}
+
+/// Takes until a task has run.
+struct Blocks<W: Testbed> {
+    begun: Arc<W::U32>,
+    ran: Arc<W::U32>,
+}
+
+impl<W: Testbed> Drop for Blocks<W> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of the task that waits for this.
+        self.begun.store(1, Ordering::Release);
+        self.ran.wait_until(Ordering::Acquire, |ran| ran == 1);
+    }
+}
+
+/// The first worker has ended but for a future, whose drop takes until a task has run. The last
+/// worker adds that task, and waits for it, too. The second one is in a call until it was added. It
+/// must run it then, although the first worker had nothing to do before the drop.
+fn drop_blocks<W: Testbed>(manner: Manner) {
+    let workers = Arc::new(workers::<W>(Effort { threads: 1, rounds: 1, cpus: 3 }, manner));
+    let cpus: Vec<_> = workers.cpus().collect();
+    let [begun, added, ran, busy] = [(); 4].map(|()| Arc::new(W::U32::new_in(0)));
+    // All workers come to rest, and the first one again when it has polled the future.
+    W::work(Duration::from_millis(1));
+    let blocks = Blocks::<W> { begun: Arc::clone(&begun), ran: Arc::clone(&ran) };
+    let waits = move || async move {
+        let _blocks = blocks;
+        poll_fn(|_| Poll::<()>::Pending).await;
+    };
+    drop(workers.spawn_local_on(cpus[0], waits).unwrap());
+    W::work(Duration::from_millis(1));
+    let (calls, until) = (Arc::clone(&busy), Arc::clone(&added));
+    let call = workers.call_async(cpus[1], move || {
+        // Relaxed: a count.
+        calls.fetch_add(1, Ordering::Relaxed);
+        until.wait_until(Ordering::Acquire, |added| added == 1);
+    });
+    let (theirs, runs, adds) = (Arc::downgrade(&workers), Arc::clone(&ran), Arc::clone(&busy));
+    let task = workers.spawn_on(cpus[2], move || {
+        // Relaxed: a count.
+        adds.fetch_add(1, Ordering::Relaxed);
+        begun.wait_until(Ordering::Acquire, |begun| begun == 1);
+        let ends = Arc::clone(&runs);
+        let workers = theirs.upgrade().expect("they are not dropped before");
+        // Release: pairs with the Acquire of those that wait for it.
+        workers.spawn(move || ends.store(1, Ordering::Release)).unwrap().detach();
+        // Release: pairs with the Acquire in the call.
+        added.store(1, Ordering::Release);
+        runs.wait_until(Ordering::Acquire, |ran| ran == 1);
+    });
+    busy.wait_until(Ordering::Relaxed, |busy| busy == 2);
+    assert!(workers.close_and_wait());
+    call.unwrap().wait();
+    task.unwrap().wait();
+}
+
+#[test]
+fn a_worker_whose_future_blocks_at_the_end_is_given_no_task_in_simulation() {
+    for manner in MANNERS {
+        let law = move || drop_blocks::<Sim>(manner);
+        worlds::simulate("pools::drop_blocks", "desktop-12c", Faults::NONE, law).unwrap();
+    }
 }
 
 /// A future that wakes itself again and again, and a task of any worker, on the only worker: each
