@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::Cache;
 
@@ -26,21 +26,25 @@ pub type Lines = Cache<String, Arc<str>>;
 /// The longest line, in bytes.
 const LONGEST: u64 = 4096;
 
+/// How long a client may take to send a line, or to read an answer. Else clients that do neither
+/// would in time be all that are served.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How long the server waits, after an error, before it accepts again.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// How long a client has to read its last answer when the server stops.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Serves at most so many connections at a time, until the sender of `stop` sends or drops. Then
-/// each request that has arrived is answered.
-///
-/// # Errors
-///
-/// The error of the listener.
+/// requests that are being answered have a second to end. Those that were not read have no answer.
+#[expect(clippy::print_stderr, reason = "it goes on after an error, and says so")]
 pub async fn serve(
     listener: TcpListener,
     cache: Arc<Lines>,
     most: usize,
     mut stop: watch::Receiver<()>,
-) -> io::Result<()> {
+) {
     let mut clients = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -51,7 +55,14 @@ pub async fn serve(
             Ok((client, _)) => client,
             // It went away before it was accepted.
             Err(why) if why.kind() == io::ErrorKind::ConnectionAborted => continue,
-            Err(why) => return Err(why),
+            // Too many files are open, perhaps. That passes when other clients go away.
+            Err(why) => {
+                eprintln!("cannot accept a connection: {why}");
+                tokio::select! {
+                    () = sleep(PAUSE) => continue,
+                    _ = stop.changed() => break,
+                }
+            }
         };
         while clients.try_join_next().is_some() {}
         if clients.len() < most {
@@ -64,10 +75,9 @@ pub async fn serve(
     let all = async { while clients.join_next().await.is_some() {} };
     _ = timeout(GRACE, all).await;
     clients.shutdown().await;
-    Ok(())
 }
 
-/// Answers until the client goes away.
+/// Answers until the client goes away, or takes too long.
 async fn converse(
     mut client: TcpStream,
     cache: Arc<Lines>,
@@ -82,18 +92,18 @@ async fn converse(
         let mut bounded = (&mut reads).take(LONGEST);
         tokio::select! {
             biased;
-            read = bounded.read_until(b'\n', &mut line) => {
-                read?;
+            read = timeout(IDLE, bounded.read_until(b'\n', &mut line)) => {
+                read??;
             }
             _ = stop.changed() => return Ok(()),
         }
         if line.last() != Some(&b'\n') {
             // Its rest would be taken for a request.
             let why: &[u8] = if line.is_empty() { b"" } else { b"error the line has no end\n" };
-            return writes.write_all(why).await;
+            return timeout(IDLE, writes.write_all(why)).await?;
         }
         let request = str::from_utf8(&line).unwrap_or_default();
-        writes.write_all(answer(&cache, request).as_bytes()).await?;
+        timeout(IDLE, writes.write_all(answer(&cache, request).as_bytes())).await??;
     }
 }
 

@@ -7,7 +7,7 @@
 //! | `SET KEY VALUE` | `OK` |
 //! | `DEL KEY` | `1`, or `0` if there was none |
 //! | `INCR KEY NUMBER` | the new number |
-//! | `MGET KEY...` | the values in this order, `-` for none; each shard answers at its own time |
+//! | `MGET KEY...` | the values of at most 128 keys in this order, `-` for none; no snapshot |
 //! | `MOVE FROM TO NUMBER` | `OK`: subtracted from one number and added to the other |
 //! | `LEN` | the number of keys |
 //! | anything else, and what cannot be done | `ERR` and the reason |
@@ -22,6 +22,9 @@ use coreline::call::{CallError, Cancelled};
 use crate::server::Answers;
 pub use store::{Shard, Store};
 
+/// The most keys of `MGET`. Else a line could ask for thousands of values as long as itself.
+const MOST: usize = 128;
+
 /// Why a request was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -34,6 +37,9 @@ pub enum Refusal {
     /// There is not as much to move.
     #[error("the value to move from is smaller than the number")]
     Short,
+    /// There is no room for a new key.
+    #[error("no room for another key in its shard; delete others")]
+    Keys,
     /// The workers refused it.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -61,7 +67,7 @@ impl Store {
             }
             ["SET", key, value] => {
                 let value = value.to_owned();
-                self.on(key, |shard, key| shard.set(key, value))?.await;
+                self.on(key, |shard, key| shard.set(key, value))?.await?;
                 "OK".into()
             }
             ["DEL", key] => u8::from(self.on(key, Shard::delete)?.await).to_string(),
@@ -69,7 +75,7 @@ impl Store {
                 let number = number.parse::<i32>().map_err(|_| Refusal::Number)?;
                 self.on(key, move |shard, key| shard.add(key, number.into()))?.await?.to_string()
             }
-            ["MGET", ref keys @ ..] if !keys.is_empty() => {
+            ["MGET", ref keys @ ..] if (1..=MOST).contains(&keys.len()) => {
                 // All are sent before the first is awaited, so the shards work at the same time.
                 let ask = |key: &&str| self.on(key, Shard::get);
                 let asked = keys.iter().map(ask).collect::<Result<Vec<_>, _>>()?;

@@ -38,7 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     runtime.block_on(async {
         let listener = TcpListener::bind(cli.listen).await?;
         println!("{}; press Enter to stop", listener.local_addr()?);
-        server::serve(listener, Arc::clone(&store), cli.clients, stopped).await
+        server::serve(listener, Arc::clone(&store), cli.clients, stopped).await;
+        io::Result::Ok(())
     })?;
     store.close();
     Ok(())

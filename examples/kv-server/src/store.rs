@@ -21,9 +21,14 @@ thread_local! {
 }
 
 impl Shard {
-    /// The largest number that a request may leave. There is room above it for what goes back to
-    /// its shard: 2^30 requests would have to do so at the same time to exceed that.
+    /// The largest sum that `add` leaves. There is room above it for what goes back to its shard:
+    /// 2^30 requests would have to do so at the same time to exceed that. `SET` may leave a larger
+    /// number.
     const LARGEST: i64 = i64::MAX / 2;
+
+    /// How many keys there is room for. A key and its value are no longer than a line, so this
+    /// bounds the memory.
+    const KEYS: usize = 100_000;
 
     /// The value of a key.
     pub fn get(&mut self, key: &str) -> Option<String> {
@@ -31,8 +36,16 @@ impl Shard {
     }
 
     /// Sets the value of a key.
-    pub fn set(&mut self, key: &str, value: String) {
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Keys`] if the key is new, and there is no room for it.
+    pub fn set(&mut self, key: &str, value: String) -> Result<(), Refusal> {
+        if self.0.len() >= Self::KEYS && !self.0.contains_key(key) {
+            return Err(Refusal::Keys);
+        }
         self.0.insert(key.to_owned(), value);
+        Ok(())
     }
 
     /// Removes a key. Whether it was there.
@@ -49,27 +62,27 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Number`] if the value is no number, or the sum is too large.
+    /// [`Refusal::Number`] if the value is no number, or the sum is too large; [`Refusal::Keys`].
     pub fn add(&mut self, key: &str, number: i64) -> Result<i64, Refusal> {
         let sum = self.number(key)?.checked_add(number).ok_or(Refusal::Number)?;
         if sum.unsigned_abs() > Self::LARGEST.unsigned_abs() {
             return Err(Refusal::Number);
         }
-        self.set(key, sum.to_string());
+        self.set(key, sum.to_string())?;
         Ok(sum)
     }
 
     /// Subtracts from the number of a key, which does not become negative.
     fn take(&mut self, key: &str, number: i64) -> Result<(), Refusal> {
         let rest = self.number(key)?.checked_sub(number).filter(|rest| *rest >= 0);
-        self.set(key, rest.ok_or(Refusal::Short)?.to_string());
-        Ok(())
+        self.set(key, rest.ok_or(Refusal::Short)?.to_string())
     }
 
-    /// Undoes `take`. If the key has a text by now, that has replaced the number.
+    /// Undoes `take`. If the key has a text by now, that has replaced the number. If it was
+    /// deleted, it comes back even if there is no room, so that nothing is lost.
     fn give_back(&mut self, key: &str, number: i64) {
         if let Ok(rest) = self.number(key) {
-            self.set(key, rest.saturating_add(number).to_string());
+            self.0.insert(key.to_owned(), rest.saturating_add(number).to_string());
         }
     }
 }
@@ -172,7 +185,7 @@ mod tests {
         assert_eq!((shard.take("a", 5), shard.take("b", 0)), (Ok(()), Ok(())));
         shard.give_back("a", 5);
         assert_eq!(shard.get("a").as_deref(), Some("5"));
-        shard.set("a", "text".into());
+        shard.set("a", "text".into()).unwrap();
         shard.give_back("a", 5);
         assert_eq!(
             (shard.add("a", 1), shard.take("a", 1)),
@@ -190,7 +203,21 @@ mod tests {
             assert_eq!(shard.get("a"), Some(large.to_string()));
             shard.delete("a");
         }
-        shard.set("a", i64::MAX.to_string());
+        shard.set("a", i64::MAX.to_string()).unwrap();
         assert_eq!(shard.add("a", i64::MAX), Err(Refusal::Number));
+    }
+
+    #[test]
+    fn a_full_shard_refuses_new_keys_and_takes_back_what_it_gave() {
+        let mut shard = Shard::default();
+        (0..Shard::KEYS).for_each(|key| shard.set(&key.to_string(), "5".into()).unwrap());
+        let full = Refusal::Keys;
+        assert_eq!((shard.set("a", "5".into()), shard.add("a", 5)), (Err(full), Err(full)));
+        assert_eq!((shard.take("a", 0), shard.get("a")), (Err(full), None));
+        assert_eq!((shard.add("0", 5), shard.set("0", "5".into())), (Ok(10), Ok(())));
+        assert_eq!((shard.take("0", 5), shard.delete("0")), (Ok(()), true));
+        assert_eq!(shard.set("a", "5".into()), Ok(()));
+        shard.give_back("0", 5);
+        assert_eq!(shard.get("0").as_deref(), Some("5"));
     }
 }

@@ -6,8 +6,13 @@ use std::time::{Duration, Instant};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use metrics::{Counter, Histogram, counter, histogram};
+use tokio::time::timeout;
+
+/// How long a request may take, with its body. Else clients that send half of one would in time
+/// have all connections. It is shorter than the grace at the end of `main`.
+const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
 /// The handles of a route.
 pub struct Route {
@@ -57,7 +62,10 @@ pub(crate) async fn measure(
 ) -> Response {
     let begun = Instant::now();
     let mut pending = Pending(Some(route));
-    let response = next.run(request).await;
+    let response = match timeout(LONGEST_REQUEST, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+    };
     if let Some(route) = pending.0.take() {
         route.record(response.status(), begun.elapsed());
     }
