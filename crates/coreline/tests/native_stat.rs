@@ -4,15 +4,19 @@
 #[path = "native/os.rs"]
 mod os;
 
+use core::ffi::c_int;
+use core::mem;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
-use std::{env, process};
+use std::{env, process, thread};
 
+use coreline::lock::LockStats;
 use coreline::stat::page::{Page, Row};
 use coreline::stat::{PublishError, Published, Stats, Values, publish};
 use coreline::{Mutex, ObjectCache, Workers};
@@ -80,7 +84,7 @@ fn the_values_of_a_process_are_in_its_file() {
     published.refresh().unwrap();
     let before = page();
     let held = lock.lock();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             let try_it = || assert!(lock.try_lock_for(Duration::from_millis(1)).is_none());
             (0..3).for_each(|_| try_it());
@@ -151,12 +155,13 @@ fn files_of_ended_processes_are_found_and_removed() {
     let content = fs::read(folder().join(&own)).unwrap();
     drop(published);
     let (_, rest) = own.split_once('-').unwrap();
-    let (_, namespace) = rest.split_once('-').unwrap();
+    let here: u64 = rest.split_once('-').unwrap().1.parse().unwrap();
     // The first one ended, and its number belongs to another process; the second one is of another
-    // namespace; the third one is none of ours.
+    // namespace; the others are none of ours.
     let (ended, other, foreign) =
-        (format!("1-1-{namespace}"), format!("1-1-{namespace}1"), "note".to_owned());
-    for name in [&ended, &other, &foreign] {
+        (format!("1-1-{here}"), format!("1-1-{}", here ^ 1), "note".to_owned());
+    let odd = [format!("0-1-{here}"), format!("01-1-{here}"), format!("+1-1-{here}")];
+    for name in [&ended, &other, &foreign].into_iter().chain(&odd) {
         fs::write(folder().join(name), &content).unwrap();
     }
     let found = publications().found;
@@ -165,10 +170,138 @@ fn files_of_ended_processes_are_found_and_removed() {
     let published = publish("second").unwrap();
     let mut left = files();
     left.sort();
-    let mut expected = [own.into(), other.into(), OsString::from(foreign)];
+    let mut expected: Vec<OsString> = [own, other, foreign].map(OsString::from).into();
+    expected.extend(odd.map(OsString::from));
     expected.sort();
     assert_eq!(left, expected);
     drop(published);
+}
+
+/// Changes the soft limit of the calling process.
+fn limit(resource: c_int, most: libc::rlim_t) {
+    // SAFETY: the calls read and write a live structure.
+    unsafe {
+        let mut limit: libc::rlimit = mem::zeroed();
+        assert_eq!(libc::getrlimit(resource as _, &raw mut limit), 0);
+        limit.rlim_cur = most;
+        assert_eq!(libc::setrlimit(resource as _, &raw const limit), 0);
+    }
+}
+
+#[test]
+fn a_process_that_may_not_write_files_lives_on() {
+    let _alone = alone();
+    let is_too_large = |error: &PublicationError| match error {
+        PublicationError::File { source, .. } => source.raw_os_error() == Some(libc::EFBIG),
+        _ => false,
+    };
+    in_a_fork(|| {
+        let published = publish("grows").unwrap();
+        let before = page();
+        let len = before.to_bytes().len();
+        // The thread of the publication must not die of it either.
+        limit(libc::RLIMIT_FSIZE as c_int, len as libc::rlim_t);
+        for number in 0..20 {
+            published.add(&number.to_string(), LockStats::read);
+        }
+        assert!(is_too_large(&published.refresh().unwrap_err()));
+        thread::sleep(Duration::from_millis(1200));
+        assert_eq!(page().rows.len(), before.rows.len());
+        drop(published);
+        0
+    });
+    in_a_fork(|| {
+        limit(libc::RLIMIT_FSIZE as c_int, 0);
+        let refused = publish("refused").map(drop).unwrap_err();
+        let PublishError::Publication(refused) = refused else { panic!("{refused}") };
+        assert!(is_too_large(&refused), "{refused}");
+        assert_eq!(files().len(), 0);
+        0
+    });
+}
+
+#[test]
+fn a_file_of_a_process_that_cannot_be_asked_stays() {
+    let _alone = alone();
+    let published = publish("stays").unwrap();
+    let file = folder().join(files().pop().unwrap());
+    in_a_fork(|| {
+        limit(libc::RLIMIT_NOFILE as c_int, 64);
+        // One descriptor is left, which the search of the folder needs.
+        let mut taken = Vec::new();
+        while let Ok(file) = File::open("/dev/null") {
+            taken.push(file);
+        }
+        drop(taken.pop());
+        let _ = publish("greedy").map(drop);
+        drop(taken);
+        assert!(file.exists());
+        0
+    });
+    // What someone has removed comes again.
+    fs::remove_file(&file).unwrap();
+    published.refresh().unwrap();
+    assert_eq!(page().name, "stays");
+    drop(published);
+    assert_eq!(files().len(), 0);
+}
+
+#[test]
+fn a_process_with_a_name_that_is_cut_inside_of_a_character_publishes() {
+    let _alone = alone();
+    in_a_fork(|| {
+        // SAFETY: the call reads the name, which ends with a zero.
+        let named =
+            unsafe { libc::prctl(libc::PR_SET_NAME, c"é) é) ééééé".as_ptr(), 0, 0, 0) };
+        assert_eq!(named, 0);
+        let published = publish("cut").unwrap();
+        assert_eq!(page().name, "cut");
+        drop(published);
+        0
+    });
+}
+
+#[test]
+fn the_last_look_shows_what_was_added_just_before() {
+    let _alone = alone();
+    struct Late;
+    impl Stats for Late {
+        const KIND: &'static str = "late";
+
+        fn put(&self, to: &mut Values<'_>) {
+            to.count("added", 1);
+        }
+    }
+    for _ in 0..50 {
+        let published = publish("late").unwrap();
+        let mut file = File::open(folder().join(files().pop().unwrap())).unwrap();
+        published.add("late", || Some(Late));
+        drop(published);
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        assert_eq!(value(&Page::from_bytes(&bytes).unwrap(), "late", "added"), Some(1));
+    }
+}
+
+#[test]
+fn a_function_may_own_the_publication() {
+    let _alone = alone();
+    let published = Arc::new(StdMutex::new(None));
+    let theirs = Arc::clone(&published);
+    let own = publish("own").unwrap();
+    own.add("own", move || {
+        let taken = theirs.lock().unwrap().take();
+        // It ends with what it owned.
+        if taken.is_some() { None } else { LockStats::read() }
+    });
+    *published.lock().unwrap() = Some(own);
+    // Its thread drops it at the next look, and ends without waiting for itself.
+    let next = (0..500).find_map(|_| {
+        thread::sleep(Duration::from_millis(20));
+        publish("next").ok()
+    });
+    assert!(next.is_some());
+    assert_eq!(page().name, "next");
 }
 
 #[test]
@@ -177,7 +310,7 @@ fn a_forked_child_leaves_its_parents_file_alone() {
     let published = publish("parent").unwrap();
     let before = page();
     let publish_too = |published: &Published| {
-        published.add("none", || None::<coreline::lock::LockStats>);
+        published.add("none", || None::<LockStats>);
         published.refresh().unwrap();
         let own = publish("child").unwrap();
         assert_eq!(page().name, "child");

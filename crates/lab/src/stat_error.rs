@@ -22,9 +22,7 @@ pub(crate) enum StatError {
          `coreline stat` lists those that do"
     )]
     Silent { pid: u32 },
-    #[error(
-        "cannot read {}: {source}; run this as the user of the process, or as root", path.display()
-    )]
+    #[error("cannot read {path:?}: {source}; run this as the user of the process, or as root")]
     Hidden { path: PathBuf, source: io::Error },
     #[error("the process {pid}: {source}")]
     Page { pid: u32, source: PageError },

@@ -27,10 +27,15 @@
 //! }
 //!
 //! let workers = Workers::new()?;
-//! let published = coreline::stat::publish("my-server")?;
-//! published.workers("workers", &workers);
-//! published.add("buffers", || Some(BUFFERS.stats()));
-//! published.add("http", || Some(Requests));
+//! // A server serves without being watched, too.
+//! let published = coreline::stat::publish("my-server")
+//!     .inspect_err(|error| eprintln!("no counts for `coreline stat`: {error}"))
+//!     .ok();
+//! if let Some(published) = &published {
+//!     published.workers("workers", &workers);
+//!     published.add("buffers", || Some(BUFFERS.stats()));
+//!     published.add("http", || Some(Requests));
+//! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -42,9 +47,11 @@
 //!
 //! # Where the file is
 //!
-//! In the folder that `CORELINE_STAT_DIR` names, or else in `$XDG_RUNTIME_DIR/coreline`, or else in
-//! `/dev/shm/coreline-UID`. Only the user can read it. [`page`] has its form. A process that ends
-//! without dropping the [`Published`] leaves its file. The next process that publishes removes it.
+//! In the folder that `CORELINE_STAT_DIR` names, or else in `$XDG_RUNTIME_DIR/coreline` if that is
+//! the user's, or else in `/dev/shm/coreline-UID`. A program with the rights of another user
+//! ignores the variables. Only the user can read the file. [`page`] has its form. A process that
+//! ends without dropping the [`Published`] leaves its file. The next process that publishes removes
+//! it.
 //!
 //! **Fork**: the child does not publish. It can call [`publish`], and its locks go on counting in a
 //! copy of its parent's counts.
@@ -61,8 +68,8 @@ use std::sync::Arc;
 
 use coreline_world::native::{Publication, PublicationError};
 use coreline_world::{
-    Clock, JoinHandle, Native, Ordering, Placement, Signals, Sleep, SpawnError, ThreadOptions,
-    Threads, Word, Words,
+    Clock, JoinHandle, Native, Ordering, Parked, Placement, Signals, Sleep, SpawnError,
+    ThreadOptions, Threads, Word, Words,
 };
 
 use crate::call::{WorkerStats, Workers};
@@ -73,6 +80,9 @@ use page::{Page, Row};
 
 /// How often the values are read and written.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// How long the thread sleeps where the kernel refuses to let it wait.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The reason why a process cannot publish. Nothing was published.
 #[derive(Debug, thiserror::Error)]
@@ -194,7 +204,7 @@ struct Shared {
 }
 
 /// The publication of this process: see the [module](self). Dropping it ends the publication, and
-/// waits for the thread that reads the values.
+/// waits for the thread that reads the values, which writes them a last time.
 #[must_use = "dropping it ends the publication"]
 pub struct Published {
     shared: Arc<Shared>,
@@ -229,17 +239,33 @@ pub fn publish(name: &str) -> Result<Published, PublishError> {
     let shared = Arc::new(Shared { end: Word::new_in(0), state: Mutex::new(state) });
     let theirs = Arc::clone(&shared);
     let options = ThreadOptions { name: "coreline-stat", ..ThreadOptions::default() };
+    // The thread inherits the mask: handlers of the program expect threads of the program.
+    let held = Native::hold();
     let thread = Native::spawn_with(options, Placement::Anywhere, move || serve(&theirs))?;
+    drop(held);
     Ok(Published { shared, thread: Some(thread), generation: Native::generation() })
 }
 
 /// What the thread does.
 fn serve(shared: &Shared) {
-    // Relaxed: nothing is read because of it.
-    while shared.end.load(Ordering::Relaxed) == 0 {
-        Native::park(&shared.end, 0, Some(Native::now() + EVERY));
+    // Acquire pairs with the release in `drop`: the last look sees what was counted before.
+    let ends = || shared.end.load(Ordering::Acquire) != 0;
+    loop {
+        let next = Native::now() + EVERY;
+        while !ends() && Native::now() < next {
+            let parked = Native::park(&shared.end, 0, Some(next));
+            if parked == Parked::Woken && !ends() {
+                // By nobody: a filter may refuse to let it wait.
+                Native::sleep(PAUSE);
+            }
+        }
+        // Before the look, which is the last one if the end was asked for.
+        let is_last = ends();
         // No memory for the page: a later look may find some.
         quietly(|| _ = shared.state.lock().refresh());
+        if is_last {
+            return;
+        }
     }
 }
 
@@ -294,7 +320,7 @@ impl Published {
     ///
     /// # Errors
     ///
-    /// [`PublicationError`] if there is no memory for the file.
+    /// [`PublicationError`] if there is no memory for the file, or it may not grow.
     pub fn refresh(&self) -> Result<(), PublicationError> {
         if self.is_ours() { self.shared.state.lock().refresh() } else { Ok(()) }
     }
@@ -314,11 +340,12 @@ impl Drop for Published {
             mem::forget((thread, Arc::clone(&self.shared)));
             return;
         }
-        // Relaxed: see `serve`. The join orders the rest.
-        self.shared.end.store(1, Ordering::Relaxed);
+        // Release pairs with the acquire in `serve`: what was counted and added is shown.
+        self.shared.end.store(1, Ordering::Release);
         Native::wake(&raw const self.shared.end, 1);
-        // The last values are written after the end was asked for.
-        thread.into_iter().for_each(JoinHandle::join);
+        // The last values are written after the end was asked for. A function that the thread calls
+        // may have been the last owner; the thread cannot wait for itself.
+        thread.into_iter().filter(|thread| !thread.is_current()).for_each(JoinHandle::join);
     }
 }
 

@@ -14,11 +14,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Child, Command};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueHint};
 use console::Term;
 use coreline::stat::page::Page;
+use coreline_world::native::{has_ended, note_interrupts};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -28,6 +29,9 @@ use read::{Look, Process};
 
 /// How often a program that was started is looked for, until it publishes.
 const STEP: Duration = Duration::from_millis(20);
+
+/// How often a program that was started is asked whether it has ended.
+const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
 pub(crate) struct Choice {
@@ -118,10 +122,11 @@ pub(crate) fn stat(choice: &Choice, out: &mut dyn Write) -> Result<(), Error> {
     screen.show(look, out)?;
     loop {
         thread::sleep(screen.every);
+        // Before the look, which then shows the last values.
+        let runs = process.follow();
         let look = process.look()?;
-        let has_ended = !process.is_alive();
         screen.show(look, out)?;
-        if has_ended {
+        if !runs {
             return Err(StatError::Ended { pid: process.pid() }.into());
         }
     }
@@ -204,39 +209,41 @@ impl Drop for Program {
 /// Runs a program, and shows what it has published.
 fn run(choice: &Choice, command: &mut Command, out: &mut dyn Write) -> Result<(), Error> {
     let name = command.get_program().to_string_lossy().into_owned();
+    // An interrupt from the keyboard ends the program, whose values are then shown.
+    note_interrupts();
     // Its page stays when it ends.
     let started = command.env("CORELINE_STAT_KEEP", "1").spawn();
-    let failed = |source| StatError::Run { program: name.clone(), source };
-    let child = started.map_err(failed)?;
+    let child = started.map_err(|source| StatError::Run { program: name.clone(), source })?;
     let mut program = Program { name, child };
+    let failed = |source| StatError::Run { program: program.name.clone(), source };
     let pid = program.child.id();
+    let ended = |waits| has_ended(pid, waits).map_err(failed);
     let mut screen = choice.watch.map(Screen::new);
     let mut process = None;
-    let status = loop {
-        let Some(screen) = &mut screen else { break program.child.wait() };
-        match program.child.try_wait() {
-            Ok(None) => {}
-            Ok(Some(status)) => break Ok(status),
-            Err(error) => break Err(error),
-        }
+    while !ended(screen.is_none())? {
+        let Some(screen) = &mut screen else { continue };
         process = process.or_else(|| Process::of(pid).ok());
         let Some(process) = &mut process else {
             thread::sleep(STEP);
             continue;
         };
+        process.follow();
         // The first page may not be written yet.
         match process.look() {
             Ok(look) => screen.show(look, out)?,
             Err(StatError::Page { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        thread::sleep(screen.every);
-    };
-    let status =
-        status.map_err(|source| StatError::Run { program: program.name.clone(), source })?;
-    let found = process.map_or_else(|| Process::of(pid), Ok);
+        let next = Instant::now() + screen.every;
+        while Instant::now() < next && !ended(false)? {
+            thread::sleep(PAUSE);
+        }
+    }
+    // Before it is waited for: until then, no other process has its number.
+    let found = Process::of(pid).ok().or(process);
+    let status = program.child.wait().map_err(failed)?;
     let not_published = || StatError::NotPublished { program: program.name.clone() };
-    let mut process = found.map_err(|_| not_published())?;
+    let mut process = found.ok_or_else(not_published)?;
     let look = process.look()?;
     process.remove();
     match &mut screen {

@@ -1,6 +1,6 @@
 //! Pages in the text format of Prometheus, version 0.0.4.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
 use super::read::Look;
@@ -15,24 +15,26 @@ fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// The lines of a metric stand together, as the format asks for.
+/// The lines of a metric stand together, as the format asks for. Readers refuse a page in which a
+/// metric has two types, or a value comes twice, so the first one counts.
 pub(super) fn text(looks: &[Look]) -> String {
-    let mut metrics: BTreeMap<String, (&str, String)> = BTreeMap::new();
+    let mut metrics: BTreeMap<String, (&str, HashSet<String>, String)> = BTreeMap::new();
     for look in looks {
         for row in &look.page.rows {
             let (kind, end) = if row.is_level { ("gauge", "") } else { ("counter", "_total") };
             let metric = format!("coreline_{}_{}{end}", name(&row.kind), name(&row.name));
-            let (_, lines) = metrics.entry(metric.clone()).or_insert((kind, String::new()));
+            let none = (kind, HashSet::new(), String::new());
+            let (first, seen, lines) = metrics.entry(metric.clone()).or_insert(none);
             let (process, object) = (label(&look.page.name), label(&row.object));
-            let _ = writeln!(
-                lines,
-                "{metric}{{process=\"{process}\",pid=\"{}\",object=\"{object}\"}} {}",
-                look.page.pid, row.value
-            );
+            let pid = look.page.pid;
+            let labels = format!("process=\"{process}\",pid=\"{pid}\",object=\"{object}\"");
+            if *first == kind && seen.insert(labels.clone()) {
+                let _ = writeln!(lines, "{metric}{{{labels}}} {}", row.value);
+            }
         }
     }
     let mut text = String::new();
-    for (metric, (kind, lines)) in metrics {
+    for (metric, (kind, _, lines)) in metrics {
         let _ = write!(text, "# TYPE {metric} {kind}\n{lines}");
     }
     text
@@ -68,5 +70,19 @@ mod tests {
              coreline_cache_live{two} 3\n"
         );
         assert_eq!(text(&[look(1), look(2)]), expected);
+    }
+
+    #[test]
+    fn a_value_comes_once_and_a_metric_has_one_type() {
+        let row = |name: &str, value, is_level| {
+            let (kind, object) = ("own".to_owned(), String::new());
+            Row { kind, object, name: name.to_owned(), value, is_level }
+        };
+        // The names of the first two differ in a sign that a metric cannot have.
+        let rows = vec![row("a-b", 1, false), row("a_b", 2, false), row("a_b_total", 3, true)];
+        let page = Page { pid: 1, name: "server".to_owned(), rows, ..Page::default() };
+        let expected = "# TYPE coreline_own_a_b_total counter\n\
+                        coreline_own_a_b_total{process=\"server\",pid=\"1\",object=\"\"} 1\n";
+        assert_eq!(text(&[Look { page, age: Duration::ZERO }]), expected);
     }
 }

@@ -35,7 +35,7 @@ impl Process {
     pub(super) fn named(target: &str) -> Result<Process, StatError> {
         let all = publications();
         if let Ok(pid) = target.parse() {
-            if let Some(found) = all.found.into_iter().find(|it| it.pid == pid && it.is_alive) {
+            if let Some(found) = all.found.into_iter().find(|it| it.pid == pid && it.runs) {
                 return Process::open(found);
             }
             if !Path::new(&format!("/proc/{pid}")).exists() {
@@ -44,7 +44,7 @@ impl Process {
             return Err(hidden(all.unread).unwrap_or(StatError::Silent { pid }));
         }
         let (mut ours, mut names, mut unread) = (Vec::new(), Vec::new(), all.unread);
-        for found in all.found.into_iter().filter(|found| found.is_alive) {
+        for found in all.found.into_iter().filter(|found| found.runs) {
             let path = found.path.clone();
             match Process::open(found).and_then(|mut it| Ok((it.look()?.page.name, it))) {
                 Ok((name, process)) if name == target => ours.push(process),
@@ -69,9 +69,10 @@ impl Process {
         }
     }
 
-    /// The process with this number, which may have ended.
+    /// The process with this number. It may have ended, if its parent has not waited for it.
     pub(super) fn of(pid: u32) -> Result<Process, StatError> {
-        let found = publications().found.into_iter().find(|found| found.pid == pid);
+        let is_it = |found: &Found| found.pid == pid && found.is_alive;
+        let found = publications().found.into_iter().find(is_it);
         found.map_or(Err(StatError::Silent { pid }), Process::open)
     }
 
@@ -89,10 +90,15 @@ impl Process {
         self.found.pid
     }
 
-    /// Whether the process runs and still publishes.
-    pub(super) fn is_alive(&self) -> bool {
-        let is_it = |it: &Found| it.path == self.found.path && it.is_alive;
-        publications().found.iter().any(is_it)
+    /// Whether the process runs and still publishes. If it has ended its publication and begun
+    /// another one, that is in a new file of the same name, which is read from now on.
+    pub(super) fn follow(&mut self) -> bool {
+        let is_it = |it: &Found| it.path == self.found.path && it.runs;
+        let runs = publications().found.iter().any(is_it);
+        if runs && let Ok(file) = self.found.open() {
+            self.file = file;
+        }
+        runs
     }
 
     /// Removes the file of a process that has ended.
@@ -109,6 +115,10 @@ impl Process {
             let bytes = bytes(&mut self.file).map_err(hidden)?;
             let changed = self.file.metadata().and_then(|it| it.modified()).map_err(hidden)?;
             match Page::from_bytes(&bytes) {
+                Ok(page) if page.pid != self.found.pid => {
+                    let source = PageError::Damaged("it is that of another process");
+                    return Err(StatError::Page { pid: self.found.pid, source });
+                }
                 Ok(page) => {
                     // A clock that was set back makes no page younger than now.
                     let age = SystemTime::now().duration_since(changed).unwrap_or_default();
@@ -142,7 +152,7 @@ pub(super) fn all() -> (Vec<Look>, Vec<StatError>) {
     let hide = |(path, source)| StatError::Hidden { path, source };
     let mut failed: Vec<_> = found.unread.into_iter().map(hide).collect();
     let mut looks = Vec::new();
-    for found in found.found.into_iter().filter(|found| found.is_alive) {
+    for found in found.found.into_iter().filter(|found| found.runs) {
         match Process::open(found).and_then(|mut process| process.look()) {
             Ok(look) => looks.push(look),
             Err(StatError::Ended { .. }) => {}

@@ -3,7 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::{env, process};
+use std::time::{Duration, Instant};
+use std::{env, process, thread};
 
 use coreline::stat::page::Page;
 use coreline::stat::{Stats, Values};
@@ -114,6 +115,8 @@ fn each_form_shows_what_a_process_publishes() {
         assert!(code == 3 && said.contains(what), "{said}");
         assert!(text(&stat(&folder, &[])).contains(what));
     }
+    fs::write(&mine, Page { pid: 1, ..own }.to_bytes()).unwrap();
+    assert!(refused(&folder, &[&pid]).1.contains("it is that of another process"));
     // Larger than any page: no more than that is read.
     File::options().write(true).open(&mine).unwrap().set_len(1 << 40).unwrap();
     assert!(refused(&folder, &[&pid]).1.contains("the page is damaged"));
@@ -144,6 +147,46 @@ fn a_program_that_was_run_shows_its_last_values() {
     let watched = text(&run(&["--watch"]));
     assert!(watched.contains("77"), "{watched}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "the files are removed");
+}
+
+#[test]
+fn a_file_that_is_not_of_the_program_is_not_shown() {
+    let test = "stat::a_file_that_is_not_of_the_program_is_not_shown";
+    if is_again() {
+        // As if an earlier process had left it that had the same number.
+        let folder = PathBuf::from(env::var_os("CORELINE_STAT_DIR").unwrap());
+        drop(coreline::stat::publish("earlier").unwrap());
+        let own = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+        let name = own.file_name().into_string().unwrap();
+        let here = name.rsplit_once('-').unwrap().1;
+        return fs::rename(own.path(), folder.join(format!("{}-1-{here}", process::id()))).unwrap();
+    }
+    let folder = folder("stat-earlier");
+    let program = env::current_exe().unwrap();
+    let mut command = coreline(&["stat", "--", program.to_str().unwrap(), "--exact", test]);
+    let run = command.env("CORELINE_STAT_DIR", &folder).env("STAT_AGAIN", "1").output().unwrap();
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert!(!run.status.success() && said.contains("has ended and published nothing"), "{said}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "it went so far");
+}
+
+#[test]
+fn a_long_watch_ends_with_the_program() {
+    let test = "stat::a_long_watch_ends_with_the_program";
+    if is_again() {
+        let published = coreline::stat::publish("watched").unwrap();
+        // Long enough for the first look.
+        thread::sleep(Duration::from_secs(1));
+        return drop(published);
+    }
+    let folder = folder("stat-long");
+    let program = env::current_exe().unwrap();
+    let arguments = ["stat", "--watch=600", "--", program.to_str().unwrap(), "--exact", test];
+    let mut command = coreline(&arguments);
+    let begin = Instant::now();
+    let run = command.env("CORELINE_STAT_DIR", &folder).env("STAT_AGAIN", "1").output().unwrap();
+    assert!(text(&run).contains("watched (process "));
+    assert!(begin.elapsed() < Duration::from_secs(300));
 }
 
 #[test]

@@ -99,9 +99,9 @@ pub use found::Found;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 pub use linux::{
     Held, HugePool, NoSections, Probe, Registrar, Registration, RseqAbi, SelfTestError,
-    ThreadRegistration, area_of_sections, exec, is_executable, note_interrupts, note_output,
-    output_was_unwritable, probe, rseq_registrations, run_queue_wait, runs_as_owner, stay_mapped,
-    was_interrupted,
+    ThreadRegistration, area_of_sections, exec, has_ended, is_executable, note_interrupts,
+    note_output, output_was_unwritable, probe, rseq_registrations, run_queue_wait, runs_as_owner,
+    stay_mapped, was_interrupted,
 };
 pub use publication::{FoundAll, Publication, PublicationError, publications};
 pub use section::Section;

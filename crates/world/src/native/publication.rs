@@ -24,9 +24,8 @@ pub enum PublicationError {
     Exists,
     /// The folder cannot be created, or another user could change what is in it.
     #[error(
-        "cannot publish in the folder {}: {source}; make it a folder of this user's own with the \
-         mode 0700, or name another one by CORELINE_STAT_DIR",
-        path.display()
+        "cannot publish in the folder {path:?}: {source}; make it a folder of this user's own with \
+         the mode 0700, or name another one by CORELINE_STAT_DIR"
     )]
     Folder {
         /// The folder.
@@ -35,7 +34,10 @@ pub enum PublicationError {
         source: io::Error,
     },
     /// The file cannot be created or written.
-    #[error("cannot write {}: {source}; free memory or space there", path.display())]
+    #[error(
+        "cannot write {path:?}: {source}; free memory or space there, or raise the limit of files \
+         (ulimit -f)"
+    )]
     File {
         /// The file.
         path: PathBuf,
@@ -48,12 +50,13 @@ pub enum PublicationError {
 }
 
 /// A file that other processes of the same user can read. Its name has the number of this process,
-/// the time at which it started, and the number of its PID namespace. Dropping the value removes
-/// the file, unless that happens in a forked child.
+/// the time at which it started, and a number for its namespaces and the boot of the machine.
+/// Dropping the value removes the file, unless that happens in a forked child.
 ///
 /// If the environment has `CORELINE_STAT_DIR`, that is the folder. Otherwise the folder is
-/// `coreline` in `XDG_RUNTIME_DIR`, or else `/dev/shm/coreline-UID`. It must belong to the user,
-/// and no other user may write to it. With `CORELINE_STAT_KEEP=1`, the file stays after the drop,
+/// `coreline` in `XDG_RUNTIME_DIR`, if that is the user's, or else `/dev/shm/coreline-UID`. It must
+/// belong to the user, and no other user may write to it. A program that runs with the rights of
+/// another user ignores both variables. With `CORELINE_STAT_KEEP=1`, the file stays after the drop,
 /// for the process that started this one. The next process that publishes removes it.
 #[derive(Debug)]
 pub struct Publication {
@@ -118,11 +121,13 @@ impl Publication {
     }
 
     /// Replaces the content of the file. A reader may see a part of the new content, so the content
-    /// needs a checksum. In a forked child the call does nothing.
+    /// needs a checksum. If the file was removed, it is created again. In a forked child the call
+    /// does nothing.
     ///
     /// # Errors
     ///
-    /// [`PublicationError::File`] if there is no memory for the content.
+    /// [`PublicationError::File`] if there is no memory for the content, or the process may not
+    /// write so large a file.
     pub fn write(&mut self, content: &[u8]) -> Result<(), PublicationError> {
         if Native::generation() != self.generation {
             return Ok(());
@@ -132,9 +137,22 @@ impl Publication {
     }
 
     fn replace(&mut self, content: &[u8]) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(0))?;
-        self.file.write_all(content)?;
         let len = content.len() as u64;
+        // The signal for a file that is too large would end the process.
+        system::publications::may_have(len)?;
+        if system::publications::is_removed(&self.file)? {
+            // The user did so, or another copy of this library in this process.
+            self.path.parent().map_or(Ok(()), system::publications::own)?;
+            match system::publications::create(&self.path) {
+                Ok(file) => (self.file, self.len) = (file, 0),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.file.seek(SeekFrom::Start(0))?;
+        // Before the write, which may fail half-way: the next one must cut what it leaves.
+        self.len = self.len.max(len);
+        self.file.write_all(content)?;
         if len < self.len {
             self.file.set_len(len)?;
         }
@@ -162,16 +180,17 @@ impl Found {
     ///
     /// # Errors
     ///
-    /// If the file cannot be opened, or is not a regular file.
+    /// If the file cannot be opened, is not a regular file, or is not the process's user's;
+    /// [`io::ErrorKind::NotFound`] if the process has gone.
     pub fn open(&self) -> io::Result<File> {
-        system::publications::open(&self.path)
+        system::publications::open(&self.path, self.pid)
     }
 }
 
 /// The publications that were found, and the folders that were not searched.
 #[derive(Debug, Default)]
 pub struct FoundAll {
-    /// The publications, in the order of their processes' numbers.
+    /// The publications, in the order of their processes' numbers: at most one of each number.
     pub found: Vec<Found>,
     /// The folders that could not be read, with the reasons.
     pub unread: Vec<(PathBuf, io::Error)>,
@@ -188,6 +207,8 @@ pub fn publications() -> FoundAll {
             Err(error) => all.unread.push((folder, error)),
         }
     }
-    all.found.sort_by(|one, other| (one.pid, &one.path).cmp(&(other.pid, &other.path)));
+    let key = |it: &Found| (it.pid, !it.is_alive, it.path.clone());
+    all.found.sort_by_cached_key(key);
+    all.found.dedup_by_key(|it| it.pid);
     all
 }

@@ -26,6 +26,11 @@ pub(crate) fn hwcap2() -> u64 {
     entry(libc::AT_HWCAP2)
 }
 
+/// Whether the program runs with other rights than its caller's, who must not control it.
+pub(crate) fn is_secure() -> bool {
+    entry(libc::AT_SECURE) != 0
+}
+
 /// Leaves `errno` alone: a thread without an index may ask in a signal handler.
 fn entry(key: libc::c_ulong) -> u64 {
     // SAFETY: reads the auxiliary vector; an unknown entry reads as zero.

@@ -50,6 +50,7 @@ pub use interrupt::{note_interrupts, was_interrupted};
 pub use machine::HugePool;
 pub use probe::{Probe, Registrar, RseqAbi, probe};
 pub use process::{ThreadRegistration, rseq_registrations};
+pub use publications::has_ended;
 pub use restartable::area_of_sections;
 pub use rseq::{NoSections, Registration, SelfTestError, stay_mapped};
 pub use run_queue::run_queue_wait;

@@ -30,7 +30,15 @@ pub(crate) fn name() -> io::Result<String> {
     Err(ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn open(_: &Path) -> io::Result<File> {
+pub(crate) fn may_have(_: u64) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn is_removed(_: &File) -> io::Result<bool> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn open(_: &Path, _: u32) -> io::Result<File> {
     Err(ErrorKind::Unsupported.into())
 }
 
