@@ -221,7 +221,9 @@ pub(crate) fn open(path: &Path, pid: u32) -> io::Result<File> {
     match () {
         () if !found.is_file() => Err(io::Error::other("it is no regular file")),
         () if user.is_none() => Err(ErrorKind::NotFound.into()),
-        () if user != Some(found.uid()) => Err(io::Error::other("it is not its process's user's")),
+        () if user != Some(found.uid()) => {
+            Err(io::Error::other("it belongs to another user than the process"))
+        }
         () => Ok(file),
     }
 }
