@@ -47,6 +47,9 @@ const FIRST_LOOKS: u32 = 4;
 /// not run, or sleeps until its reply wakes it, polling would use up the worker's share.
 const NEXT_LOOKS: u32 = 60;
 
+/// The first polling window of a worker that was soon woken.
+const GROW_START: Duration = Duration::from_micros(10);
+
 /// On these CPUs, callers recently called the worker of the same CPU.
 static SHARED_CPUS: Until = Until::new("CPUs that callers and workers share");
 
@@ -141,6 +144,17 @@ pub(super) fn poll_at_home<W: World, T: Word>(
         None if span.is_zero() || is_shared::<W>(home) => Err(W::now()),
         None => poll_here::<W, _>(home, word, (span, Duration::ZERO), ready),
     }
+}
+
+/// The next polling window of a worker that a message has woken, this long after it began to poll.
+/// The window is longer if polling for `most` would have met the message, as in the kernel's
+/// haltpoll.
+pub(super) fn next_window(window: Duration, waited: Duration, most: Duration) -> Duration {
+    if waited <= most {
+        return window.saturating_mul(2).max(GROW_START).min(most);
+    }
+    let half = window / 2;
+    if half < GROW_START { Duration::ZERO } else { half }
 }
 
 /// How a worker polls if it does something between its checks.

@@ -42,9 +42,6 @@ const NO_SEARCHER: u32 = u32::MAX;
 /// ends must search.
 const FIRST_DONE: u32 = u32::MAX - 1;
 
-/// The first polling window of a worker that was soon woken.
-const GROW_START: Duration = Duration::from_micros(10);
-
 /// The workers of one [`Workers`](super::Workers).
 pub(super) struct Shared<W: World> {
     /// Sorted by node, cache and CPU.
@@ -209,8 +206,8 @@ impl<W: World> Shared<W> {
         // The worker may have begun something before it could see this task. Then this finds it not
         // free, or another thread has another worker search:
         //
-        //   a task:                  it leaves `idle` before the fence in `leaves_idle`, and looks at
-        //                            its tasks after it
+        //   a task:                  it leaves `idle` before the fence in `leaves_idle`, and looks
+        //                            at its tasks after it
         //   a call from the mailbox: `offer_work` read what `take` left, so `nested` is seen
         //                            (Acquire in `offer`, Release in `take`)
         //   a call in `more`:        its sender looks at these tasks in `goes_behind`, after the
@@ -509,11 +506,8 @@ impl<W: World> Shared<W> {
                     // What it drops may wait for a task, which another worker must find then.
                     self.leaves_idle(index);
                     future.end();
-                    // A task that came meanwhile found this worker busy, and it does not rest. A
-                    // forked child must run none.
-                    if self.is_here()
-                        && let Some(task) = self.search(index)
-                    {
+                    // One that came meanwhile found this worker busy. A forked child must run none.
+                    if let Some(task) = self.is_here().then(|| self.search(index)).flatten() {
                         self.run(index, task);
                     }
                     continue;
@@ -570,13 +564,7 @@ impl<W: World> Shared<W> {
         own.counts.sleeps.add(woken);
         own.counts.spurious.add(woken.saturating_sub(1));
         let _ = self.asleep.clear(own.cpu);
-        // The kernel's haltpoll: longer next time if polling would have met the message.
-        *window = if W::now() - since <= self.polling {
-            window.saturating_mul(2).max(GROW_START).min(self.polling)
-        } else {
-            let half = *window / 2;
-            if half < GROW_START { Duration::ZERO } else { half }
-        };
+        *window = polling::next_window(*window, W::now() - since, self.polling);
     }
 
     /// Whether the calling thread is a worker with something else to do.
