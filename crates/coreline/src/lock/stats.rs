@@ -45,13 +45,13 @@ pub struct LockStats {
     pub wakes: u64,
     /// The number of waits that ended without the lock, because their deadline passed.
     pub timeouts: u64,
-    /// The number of turns in a queue that went to a thread under the same last-level cache.
+    /// The number of hand-offs in a queue to a thread under the same last-level cache.
     /// Threads arrive at a queue on one CPU and may move to another one while they wait. Then the
     /// CPU of the arrival counts. With more than 32 last-level caches, some of them count as one.
     pub same_cache: u64,
-    /// The number of turns that went to another last-level cache of the same node.
+    /// The number of hand-offs to a thread under another last-level cache of the same node.
     pub same_node: u64,
-    /// The number of turns that went to another node.
+    /// The number of hand-offs to a thread on another node.
     pub other_node: u64,
 }
 

@@ -14,10 +14,11 @@ pub enum Overlap {
     #[default]
     Serial,
     /// An access starts without waiting for earlier accesses, unless its address is near a value
-    /// that one of them loads. A core has as many misses in progress as it has `fill_buffers`. A
-    /// full fence, a full store buffer, a pause, a call of the kernel and computation wait for all
-    /// accesses, and so does an acquire on a machine that is [weakly
-    /// ordered](crate::Spec::is_weakly_ordered). A locked operation executes, and a store leaves
+    /// that one of them loads. A core has as many misses in progress as it has `fill_buffers`.
+    ///
+    /// These wait for all accesses: a full fence, a full store buffer, a pause, a system call and
+    /// computation. On a machine that is [weakly ordered](crate::Spec::is_weakly_ordered), an
+    /// acquire waits for them, too. A locked operation executes, and a store leaves
     /// its buffer, after all accesses before it.
     ///
     /// A run under a [schedule](crate::Schedule) other than by time has no overlap.

@@ -53,8 +53,8 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// Fairness, priorities, recursion, signals and fork are those of `ReadMostly`. A read may end in a
 /// thread other than the one in which it began.
 ///
-/// A call that frees the lock may use its memory after another thread has taken the lock. So drop
-/// the lock only after these calls have returned.
+/// An unlock may still use the lock's memory after another thread has taken the lock. So drop the
+/// lock only after these calls have returned.
 #[repr(C)]
 pub struct RawReadMostly<W: World = Native> {
     pub(super) closed: W::U32,
