@@ -240,10 +240,15 @@ pub fn publish(name: &str) -> Result<Published, PublishError> {
     let theirs = Arc::clone(&shared);
     let options = ThreadOptions { name: "coreline-stat", ..ThreadOptions::default() };
     // The thread inherits the mask: handlers of the program expect threads of the program.
-    let held = Native::hold();
-    let thread = Native::spawn_with(options, Placement::Anywhere, move || serve(&theirs))?;
-    drop(held);
+    let start = || Native::spawn_with(options, Placement::Anywhere, move || serve(&theirs));
+    let thread = held::<Native, _>(start)?;
     Ok(Published { shared, thread: Some(thread), generation: Native::generation() })
+}
+
+/// Calls a function while signals are held. A world without signals holds nothing.
+fn held<W: Signals, R>(f: impl FnOnce() -> R) -> R {
+    let _held = W::hold();
+    f()
 }
 
 /// What the thread does.
