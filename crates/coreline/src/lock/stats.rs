@@ -65,7 +65,7 @@ impl LockStats {
     }
 
     /// Makes the locks of world `W` count. In the simulator, counting costs simulated time, like
-    /// any other code.
+    /// any other code. In the model, locks count nothing.
     pub fn begin_in<W: World>() {
         count::begin::<W>(osq::nodes_of_places::<W>);
     }
