@@ -226,14 +226,14 @@ mod tests {
         let rows = rows("[100, 500]");
         let told = |metric, over| chart(&rows, metric, over).unwrap_err().to_string();
         let mixed = told("turns", None);
-        assert!(mixed.contains("section_ns, which is 100, 500; choose one"), "{mixed}");
+        assert!(mixed.contains("section_ns, whose values are 100, 500; choose one"), "{mixed}");
         assert!(mixed.contains("rows.where(section_ns=100)"), "{mixed}");
         assert!(told("turn", None).contains("did you mean turns"));
         assert!(told("turns", Some("thread")).contains("did you mean threads"));
         assert!(told("turns", Some("variant")).contains("numeric parameter"));
         assert!(chart(&[], "turns", None).is_err());
         // Over the sections, the numbers of threads differ.
-        assert!(told("turns", Some("section_ns")).contains("differ in threads, which is "));
+        assert!(told("turns", Some("section_ns")).contains("differ in threads, whose values are "));
         let one = |row: &&Row| *row.value("threads") == 2;
         let of_two: Vec<Row> = rows.iter().filter(one).cloned().collect();
         let chart = chart(&of_two, "turns", Some("section_ns")).unwrap();

@@ -25,7 +25,7 @@ fn a_file_is_the_word_of_the_replay_line() {
 fn a_wrong_mix_is_refused_with_what_would_be_right() {
     let path = file("misspelt.toml", &FILE.replace("reads", "reeds"));
     for (mix, says) in [
-        ("two", "it is one, openssl or tls"),
+        ("two", "expected one, openssl or tls"),
         ("none.toml", "No such file"),
         (path.to_str().unwrap(), "reeds"),
     ] {

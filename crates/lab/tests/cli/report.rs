@@ -92,7 +92,7 @@ fn what_is_no_result_is_refused_with_what_is() {
     // It takes no room on disk.
     fs::File::create(&large).unwrap().set_len(65 << 20).unwrap();
     for (path, why) in [
-        (old.as_path(), "it is coreline.measure/1, and not coreline.run/2"),
+        (old.as_path(), "its schema is coreline.measure/1, and not coreline.run/2"),
         (empty.as_path(), "it is empty"),
         (text.as_path(), "expected value"),
         (large.as_path(), "larger than 64 MiB"),
