@@ -8,7 +8,7 @@
 //!
 //! | step | Linux: fields of `struct rseq` | cost |
 //! |---|---|---|
-//! | [enable](SliceExtension::enable_extension) | `prctl`, and one trial call of `rseq_slice_yield` | 2 calls |
+//! | [enable](SliceExtension::enable_extension) | `prctl`, and one trial yield | 2 calls |
 //! | [request](SliceExtension::request_extension) | `slice_ctrl.request = 1` | a store |
 //! | the slice ends | the kernel sets `request = 0`, `granted = 1` | an interrupt |
 //! | [end](SliceExtension::end_extension), no grant | `request = 0` | a store and a load |

@@ -120,7 +120,7 @@ impl<W: Testbed> Source<W> for Unbalanced<W> {
 fn a_counter_that_is_not_at_zero_is_found() {
     let broken = simulate(&program(6, 0, "ctor-dtor", 20), desktop(), run_of::<Unbalanced<Sim>>);
     let Err(RunError::Check(found)) = broken else { panic!("{broken:?}") };
-    assert!(found.contains("counters at [0, 0, 1, 0]"), "{found}");
+    assert!(found.contains("counters ended at [0, 0, 1, 0]"), "{found}");
 }
 
 #[test]

@@ -17,5 +17,5 @@ fn a_call_that_no_caller_sent_is_found() {
         storm_of(&callee, &setup, (from, to))
     });
     let found = found.unwrap().value.unwrap_err().to_string();
-    assert_eq!(found, "after call 1 2 have run");
+    assert_eq!(found, "after call 1, 2 calls have run, not 1");
 }

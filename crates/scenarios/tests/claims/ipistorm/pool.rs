@@ -15,5 +15,5 @@ fn a_call_that_no_caller_sent_is_found() {
         call(&workers, to, 10, &<Sim as Words>::U64::new_in(1))
     });
     let found = found.unwrap().value.unwrap_err().to_string();
-    assert_eq!(found, "call 1 was the 102th that ran");
+    assert_eq!(found, "102 calls have run after call 1, not 101");
 }
