@@ -88,7 +88,7 @@ fn values_belong_to_their_keys_in_unlikely_orders() {
     values_belong_to_their_keys();
 }
 
-/// What is read on other CPUs stays when keys that nobody reads again go through the cache.
+/// Entries that other CPUs read stay in the cache while keys that are read once go through it.
 #[coreline_sim::test(machine = "desktop-12c", seeds = 4)]
 fn a_scan_evicts_no_key_that_all_threads_read() {
     let cache = Arc::new(cache(64));

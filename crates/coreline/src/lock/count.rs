@@ -62,7 +62,7 @@ pub(super) fn begin<W: World>(nodes: impl FnOnce() -> Box<[NodeId]>) {
     COUNTS.with::<W, Counts<W>, _>(|| Counts::new_in(nodes()), |_| ());
 }
 
-/// A function that returns the count of an event, if this world counts.
+/// Calls a function with a reader of counts, if this world counts.
 pub(super) fn read<W: World, R>(f: impl FnOnce(&dyn Fn(Event) -> u64) -> R) -> Option<R> {
     COUNTS.find::<W, Counts<W>, _>(|counts| f(&|event| counts.sum(event)))
 }

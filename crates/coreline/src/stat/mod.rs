@@ -260,7 +260,7 @@ fn serve(shared: &Shared) {
         while !ends() && Native::now() < next {
             let parked = Native::park(&shared.end, 0, Some(next));
             if parked == Parked::Woken && !ends() {
-                // By nobody: a filter may refuse to let it wait.
+                // No thread woke it: a filter may refuse the wait.
                 Native::sleep(PAUSE);
             }
         }

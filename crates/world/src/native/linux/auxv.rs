@@ -26,7 +26,8 @@ pub(crate) fn hwcap2() -> u64 {
     entry(libc::AT_HWCAP2)
 }
 
-/// Whether the program runs with other rights than its caller's, who must not control it.
+/// Whether the program runs with other rights than its caller's. Then the caller must not control
+/// it.
 pub(crate) fn is_secure() -> bool {
     entry(libc::AT_SECURE) != 0
 }
